@@ -199,6 +199,7 @@ int csf_cpu_init(void)
 	csf_cpu_page->row_size = sizeof(*csf_rows);
 	csf_cpu_page->rows_offset = sizeof(*csf_cpu_page);
 	csf_cpu_page->period_us = csf_period_us;
+	csf_cpu_page->resolution_ns = TICK_NSEC; /* better on CPUs with nohz_full */
 	hrtimer_setup(&csf_timer, csf_cpu_tick, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
 	return 0;
 }

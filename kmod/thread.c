@@ -290,7 +290,7 @@ static __always_inline void csf_switch_in(struct csf_thread *t, int cpu, u64 now
 	}
 	if (unlikely(t->moved_asleep)) {
 		t->moved_asleep = false;
-		p->nr_delayed += p->state != CSF_RUNQ;
+		p->nr_guessed += p->state != CSF_RUNQ;
 	}
 	p->state = CSF_ONCPU;
 	p->hdr.flags = READ_ONCE(csf_flags_now);

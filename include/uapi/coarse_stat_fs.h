@@ -152,9 +152,10 @@ CSF_AT(csf_hdr, reserved, 32);
  *	   subtracted (arm)
  * @nr_waking: blocks at which a waker on another CPU had already overwritten the thread's state.
  *	       Unless it waited for I/O, their time is in @sleep_cyc (out)
- * @nr_delayed: switch-ins whose time in the run queue could not be told from sleep, because
- *		the kernel moved the sleeping thread between CPUs while its dequeue was delayed
- *		(Linux 6.12 and later); only the end of the wait is in @runq_cyc then (in)
+ * @nr_guessed: switches at which the writer could not tell waiting, sleeping and running apart and
+ *		had to estimate: the kernel moved the sleeping thread between CPUs while its
+ *		dequeue was delayed (Linux 6.12 and later; only the end of its wait is in @runq_cyc
+ *		then), or a switch was not reported to the BPF programs (both)
  * @last_switch_tsc: the clock at the last switch in or out, or at arming (both)
  * @oncpu_cyc: cycles: running (out)
  * @runq_cyc: cycles: runnable and waiting for a CPU, from wakeup or preemption on (in)
@@ -193,7 +194,7 @@ struct csf_thread_page {
 	__u32 tid;
 	__u64 epoch;
 	__u32 nr_waking;
-	__u32 nr_delayed;
+	__u32 nr_guessed;
 	__u64 last_switch_tsc;
 	__u64 oncpu_cyc;
 	__u64 runq_cyc;
@@ -230,7 +231,7 @@ CSF_AT(csf_thread_page, cpu, 72);
 CSF_AT(csf_thread_page, tid, 76);
 CSF_AT(csf_thread_page, epoch, 80);
 CSF_AT(csf_thread_page, nr_waking, 88);
-CSF_AT(csf_thread_page, nr_delayed, 92);
+CSF_AT(csf_thread_page, nr_guessed, 92);
 CSF_AT(csf_thread_page, last_switch_tsc, 96);
 CSF_AT(csf_thread_page, oncpu_cyc, 104);
 CSF_AT(csf_thread_page, runq_cyc, 112);
@@ -320,6 +321,7 @@ CSF_AT(csf_cpu_row, reserved, 104);
  * @update_tsc: the clock at the last update; 0 before the first
  * @update_mono_ns: CLOCK_MONOTONIC at the last update, in ns
  * @period_us: the period of the updates, in microseconds
+ * @resolution_ns: ns: the step in which these times grow, usually a tick; at worst
  * @reserved: 0
  */
 struct csf_cpu_page {
@@ -331,7 +333,8 @@ struct csf_cpu_page {
 	__u64 update_tsc;
 	__u64 update_mono_ns;
 	__u32 period_us;
-	__u32 reserved[7];
+	__u32 resolution_ns;
+	__u32 reserved[6];
 };
 
 CSF_CHECK(sizeof(struct csf_cpu_page) == 128);
@@ -342,6 +345,7 @@ CSF_AT(csf_cpu_page, rows_offset, 76);
 CSF_AT(csf_cpu_page, update_tsc, 80);
 CSF_AT(csf_cpu_page, update_mono_ns, 88);
 CSF_AT(csf_cpu_page, period_us, 96);
-CSF_AT(csf_cpu_page, reserved, 100);
+CSF_AT(csf_cpu_page, resolution_ns, 100);
+CSF_AT(csf_cpu_page, reserved, 104);
 
 #endif /* _UAPI_COARSE_STAT_FS_H */
