@@ -156,6 +156,15 @@ static int csf_probe_init(void) { return 0; }
 static void csf_probe_exit(void) { }
 #endif
 
+static __always_inline bool csf_was_moved(const struct csf_thread *t)
+{
+#ifdef CSF_HAVE_SCHED_DELAYED
+	return t->moved_asleep;
+#else
+	return false;
+#endif
+}
+
 static __always_inline u64 *csf_bucket_cyc(struct csf_thread_page *p)
 {
 	return &p->oncpu_cyc + p->state;
@@ -247,35 +256,23 @@ static void csf_clock_renew(void)
 }
 
 /*
- * The cycles, of the last so many, that a thread which had gone to sleep then waited for its CPU.
+ * When the kernel queued current, after it had slept: ns after this CPU's csf_clock.ns.
  *
- * The kernel's run_delay tells when it was queued, across all CPUs it was queued on; but it ends
- * at a clock that may have been read before the wakeup, so ours ends now.
+ * last_arrival less the growth of run_delay is when it was queued first, whatever CPUs it was queued on.
+ * It is not the whole wait: last_arrival can be read before the wakeup, so ours ends now.
  */
-static __always_inline u64 csf_waited(const struct csf_thread *t, u64 now, u64 cycles)
+static __always_inline s64 csf_queued(const struct csf_thread_page *p)
 {
-	const struct csf_clock *clock = this_cpu_ptr(&csf_clocks);
-	const struct csf_thread_page *p = t->page;
 	const struct sched_info *info = &current->sched_info;
-	s64 queued = info->last_arrival - clock->ns, waited;
 
-	if (info->pcount == p->pcount)
-		return 0; /* it never left the queue */
-	if (likely(!t->moved_asleep))
-		queued -= info->run_delay - p->run_delay_ns;
-	waited = now - clock->tsc;
-	if (likely((u64)queued < NSEC_PER_SEC / 4)) /* no overflow, whatever the TSC's rate */
-		waited -= queued * csf_cyc_per_ns >> 32;
-	else
-		waited += mul_u64_u64_shr(-queued, csf_cyc_per_ns, 32);
-	return clamp_t(s64, waited, 0, cycles);
+	return info->last_arrival - this_cpu_read(csf_clocks.ns) -
+	       (info->run_delay - p->run_delay_ns);
 }
 
-static __always_inline void csf_switch_in(struct csf_thread *t, int cpu, u64 now)
+static __always_inline void csf_switch_in(struct csf_thread *t, int cpu, u64 now, u64 past,
+					  u64 waited)
 {
 	struct csf_thread_page *p = t->page;
-	u64 past = now - p->last_switch_tsc;
-	u64 waited = p->state == CSF_RUNQ ? past : csf_waited(t, now, past);
 
 	/* readers in other threads spin meanwhile */
 	local_irq_disable();
@@ -288,35 +285,69 @@ static __always_inline void csf_switch_in(struct csf_thread *t, int cpu, u64 now
 		p->cpu = cpu;
 		p->nr_migrate++;
 	}
-	if (unlikely(t->moved_asleep)) {
-		t->moved_asleep = false;
-		p->nr_guessed += p->state != CSF_RUNQ;
-	}
 	p->state = CSF_ONCPU;
 	p->hdr.flags = READ_ONCE(csf_flags_now);
 	csf_write_end(&p->seq);
 	local_irq_enable();
 }
 
-/* Out of line, so that the usual switch saves no registers for calls it does not make. */
-static noinline void csf_switch_in_renewed(struct csf_thread *t, int cpu, u64 now)
+/* As csf_sched_in() finds it, for any queued, and for a thread that was moved asleep. */
+static u64 csf_waited_slow(struct csf_thread *t, u64 now, u64 past)
 {
+	struct csf_thread_page *p = t->page;
+	s64 queued = csf_queued(p), waited = now - this_cpu_read(csf_clocks.tsc);
+
+	if (current->sched_info.pcount == p->pcount)
+		return 0;
+	if (t->moved_asleep) { /* its sleep is in run_delay: all we know is the end of the wait */
+		queued += current->sched_info.run_delay - p->run_delay_ns;
+		csf_write_begin(&p->seq);
+		p->nr_guessed++;
+		csf_write_end(&p->seq);
+	}
+	if (queued < 0)
+		waited += mul_u64_u64_shr(-queued, csf_cyc_per_ns, 32);
+	else
+		waited -= mul_u64_u64_shr(queued, csf_cyc_per_ns, 32);
+	return clamp_t(s64, waited, 0, past);
+}
+
+/* Out of line, so that the usual switch saves no registers for calls it does not make. */
+static noinline void csf_switch_in_slow(struct csf_thread *t, int cpu, u64 now)
+{
+	u64 past = now - t->page->last_switch_tsc, waited = past;
+
 	csf_clock_renew();
-	csf_switch_in(t, cpu, now);
+	if (t->page->state != CSF_RUNQ)
+		waited = csf_waited_slow(t, now, past);
+	t->moved_asleep = false;
+	csf_switch_in(t, cpu, now, past, waited);
 }
 
 /* Preemption is off, the run queue is not locked, interrupts are on. */
 static void csf_sched_in(struct preempt_notifier *notifier, int cpu)
 {
 	struct csf_thread *t = container_of(notifier, struct csf_thread, notifier);
-	u64 now = rdtsc();
+	const struct csf_thread_page *p = t->page;
+	u64 now = rdtsc(), past = now - p->last_switch_tsc, waited = past;
+	u64 age = now - this_cpu_read(csf_clocks.tsc);
 
-	if (unlikely(t->page->life != CSF_LIVE))
+	if (unlikely(p->life != CSF_LIVE))
 		return;
-	if (unlikely(now - this_cpu_read(csf_clocks.tsc) > READ_ONCE(csf_clock_max_age)))
-		csf_switch_in_renewed(t, cpu, now);
-	else
-		csf_switch_in(t, cpu, now);
+	if (unlikely(age > READ_ONCE(csf_clock_max_age) || csf_was_moved(t)))
+		return csf_switch_in_slow(t, cpu, now);
+	if (p->state != CSF_RUNQ) {
+		u64 queued = csf_queued(p);
+
+		if (current->sched_info.pcount == p->pcount) {
+			waited = 0; /* it never left the queue */
+		} else if (unlikely(queued >= NSEC_PER_SEC / 4)) {
+			return csf_switch_in_slow(t, cpu, now); /* or else it overflows */
+		} else {
+			waited = clamp_t(s64, age - (queued * csf_cyc_per_ns >> 32), 0, past);
+		}
+	}
+	csf_switch_in(t, cpu, now, past, waited);
 }
 
 /* The last switch of a thread; or its first after the last file was closed by somebody else. */
@@ -352,10 +383,15 @@ static void csf_sched_out(struct preempt_notifier *notifier, struct task_struct 
 		csf_write_begin(&p->seq);
 		p->oncpu_cyc += now - p->last_switch_tsc;
 		p->last_switch_tsc = now;
-		p->state = csf_bucket(runnable, me->in_iowait, state);
-		p->nr_preempt += runnable;
-		p->nr_block += !runnable;
-		p->nr_waking += !runnable && state & CSF_TASK_WAKING;
+		if (runnable) {
+			p->state = CSF_RUNQ;
+			p->nr_preempt++;
+		} else {
+			p->state = csf_bucket(false, me->in_iowait, state);
+			p->nr_block++;
+			if (unlikely(state & CSF_TASK_WAKING))
+				p->nr_waking++;
+		}
 		csf_copy_task(p, me);
 		csf_write_end(&p->seq);
 	}
