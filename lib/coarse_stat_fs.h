@@ -119,9 +119,12 @@ int madvise(void *addr, size_t len, int advice);
 
 /*
  * One page per process that the kernel wipes in a forked child, however the fork was made. A
- * thread's mapping is valid while the generation it was made in is the one in here; a wiped guard
- * (0) is that of no thread.
+ * thread's mapping is valid while the generation it was made in is the one in here. 0 is a guard
+ * that was wiped or never made, CSF_UNMAPPED_ a thread without a mapping: never equal, not even in
+ * the child of a thread that had none.
  */
+#define CSF_UNMAPPED_ (~0u)
+
 struct csf_guard_ {
 	uint32_t gen;
 	const struct csf_cpu_page *cpu;
@@ -141,8 +144,9 @@ struct csf_tls_ {
 	struct csf_failure_ cpu_failed;
 };
 
-CSF_SHARED_ CSF_TLS_MODEL_ __thread struct csf_tls_ csf_tls_;
-CSF_SHARED_ struct csf_guard_ csf_no_guard_ = { ~0u, NULL };
+CSF_SHARED_ CSF_TLS_MODEL_ __thread struct csf_tls_ csf_tls_ = { NULL, CSF_UNMAPPED_, 0,
+								 0,    { 0, 0 },      { 0, 0 } };
+CSF_SHARED_ struct csf_guard_ csf_no_guard_ = { 0, NULL };
 CSF_SHARED_ struct csf_guard_ *csf_guard_ = &csf_no_guard_;
 CSF_SHARED_ uint32_t csf_generations_;
 CSF_SHARED_ pthread_key_t csf_key_;
@@ -193,11 +197,25 @@ static inline int csf_clock_known_(uint32_t clock)
 	return clock == CSF_CLOCK_MONOTONIC;
 }
 
+/* A page that this library can read, all its arithmetic defined. */
+static inline int csf_hdr_known_(const struct csf_hdr *h, unsigned int kind)
+{
+	return h->magic == CSF_MAGIC && h->version == CSF_ABI_VERSION && h->kind == kind &&
+	       h->shift <= 32 && h->clock_khz && csf_clock_known_(h->clock);
+}
+
+/* What mmap() makes of a length. */
+static inline size_t csf_map_len_(size_t len)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	return (len + page - 1) / page * page;
+}
+
 /* Maps all of a page file; NULL with errno. */
-static inline const void *csf_map_file_(const char *path, unsigned int kind, size_t min_size)
+static inline const void *csf_map_file_now_(const char *path, unsigned int kind, size_t min_size)
 {
 	int fd = open(path, O_RDONLY | CSF_O_CLOEXEC_);
-	const struct csf_hdr *h;
 	struct stat st;
 	void *p;
 
@@ -211,9 +229,8 @@ static inline const void *csf_map_file_(const char *path, unsigned int kind, siz
 	close(fd);
 	if (p == MAP_FAILED)
 		return NULL;
-	h = (const struct csf_hdr *)p;
-	if ((uint64_t)st.st_size < min_size || h->magic != CSF_MAGIC ||
-	    h->version != CSF_ABI_VERSION || h->kind != kind || !csf_clock_known_(h->clock)) {
+	if ((uint64_t)st.st_size < min_size || !csf_hdr_known_((const struct csf_hdr *)p, kind) ||
+	    csf_map_len_(((const struct csf_hdr *)p)->size) != csf_map_len_((size_t)st.st_size)) {
 		munmap(p, (size_t)st.st_size);
 		errno = EPROTO;
 		return NULL;
@@ -221,11 +238,16 @@ static inline const void *csf_map_file_(const char *path, unsigned int kind, siz
 	return p;
 }
 
-static inline size_t csf_map_len_(const struct csf_hdr *h)
+/* open() and close() are cancellation points, and half a mapping would stay. */
+static inline const void *csf_map_file_(const char *path, unsigned int kind, size_t min_size)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	const void *p;
+	int state;
 
-	return (h->size + page - 1) / page * page;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	p = csf_map_file_now_(path, kind, min_size);
+	pthread_setcancelstate(state, &state);
+	return p;
 }
 
 /* The destructor of csf_key_: the end of a thread. In a forked child the page is not mapped. */
@@ -233,9 +255,9 @@ static inline void csf_thread_end_(void *arg)
 {
 	struct csf_tls_ *t = (struct csf_tls_ *)arg;
 
-	if (t->gen && t->gen == csf_guard_->gen)
-		munmap((void *)(uintptr_t)t->page, csf_map_len_(&t->page->hdr));
-	t->gen = 0;
+	if (t->gen == csf_guard_->gen)
+		munmap((void *)(uintptr_t)t->page, csf_map_len_(t->page->hdr.size));
+	t->gen = CSF_UNMAPPED_;
 	t->page = NULL;
 }
 
@@ -261,8 +283,8 @@ static inline struct csf_guard_ *csf_guard_get_(void)
 
 	if (g == &csf_no_guard_) {
 		size_t len = (size_t)sysconf(_SC_PAGESIZE);
-		void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | CSF_MAP_ANONYMOUS_, -1, 0);
+		void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | CSF_MAP_ANONYMOUS_,
+			       -1, 0);
 
 		if (p == MAP_FAILED)
 			return NULL;
@@ -304,7 +326,7 @@ static inline int csf_thread_map_now_(struct csf_tls_ *t)
 		return -1;
 	errno = pthread_setspecific(csf_key_, t);
 	if (errno) {
-		munmap((void *)(uintptr_t)page, csf_map_len_(&page->hdr));
+		munmap((void *)(uintptr_t)page, csf_map_len_(page->hdr.size));
 		return -1;
 	}
 	t->page = page;
@@ -344,13 +366,29 @@ __attribute__((noinline)) CSF_SHARED_ int csf_thread_map_(void)
 		return -1;
 	t->busy = 1;
 	csf_barrier_();
-	ret = csf_thread_map_now_(t);
+	/* A handler that ran just before that has mapped the page already. */
+	ret = t->gen == csf_guard_->gen ? 0 : csf_thread_map_now_(t);
 	csf_remember_(&t->thread_failed, ret);
 	csf_barrier_();
 	t->busy = 0;
 	if (!ret)
 		errno = saved;
 	return ret;
+}
+
+/* The cpu page, with all the rows that it says it has; NULL with errno. */
+static inline const struct csf_cpu_page *csf_cpu_map_now_(void)
+{
+	const struct csf_cpu_page *page = (const struct csf_cpu_page *)csf_map_file_(
+		CSF_CPU_PATH, CSF_KIND_CPU, sizeof(*page));
+
+	if (!page || (page->row_size >= sizeof(struct csf_cpu_row) &&
+		      (uint64_t)page->rows_offset + (uint64_t)page->nr_rows * page->row_size <=
+			      page->hdr.size))
+		return page;
+	munmap((void *)(uintptr_t)page, csf_map_len_(page->hdr.size));
+	errno = EPROTO;
+	return NULL;
 }
 
 __attribute__((noinline)) CSF_SHARED_ const struct csf_cpu_page *csf_cpu_map_(void)
@@ -363,15 +401,14 @@ __attribute__((noinline)) CSF_SHARED_ const struct csf_cpu_page *csf_cpu_map_(vo
 		return NULL;
 	g = csf_guard_get_();
 	if (g)
-		page = (const struct csf_cpu_page *)csf_map_file_(CSF_CPU_PATH, CSF_KIND_CPU,
-								  sizeof(*page));
+		page = csf_cpu_map_now_();
 	csf_remember_(&t->cpu_failed, !page);
 	if (!page)
 		return NULL;
 	if (__atomic_compare_exchange_n(&g->cpu, &none, page, 0, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE))
 		return page;
-	munmap((void *)(uintptr_t)page, csf_map_len_(&page->hdr));
+	munmap((void *)(uintptr_t)page, csf_map_len_(page->hdr.size));
 	return none; /* another thread was faster */
 }
 
@@ -529,8 +566,7 @@ static inline int csf_page_snap(const struct csf_thread_page *page, struct csf_s
 	uint32_t clock = page->hdr.clock, seq, cpu;
 	int tries = CSF_TRIES_;
 
-	if (page->hdr.magic != CSF_MAGIC || page->hdr.version != CSF_ABI_VERSION ||
-	    page->hdr.kind != CSF_KIND_THREAD || !csf_clock_known_(clock)) {
+	if (!csf_hdr_known_(&page->hdr, CSF_KIND_THREAD)) {
 		errno = EPROTO;
 		return csf_snap_fail_(s);
 	}
@@ -646,8 +682,8 @@ static inline int64_t csf_cyc_to_us_(const struct csf_hdr *h, uint64_t cyc)
 }
 
 #define CSF_MS_ "%s%llu.%03llu"
-#define CSF_MS_ARGS_(us)                                                                           \
-	(us) < 0 ? "-" : "", (unsigned long long)((us) < 0 ? -(us) : (us)) / 1000,                 \
+#define CSF_MS_ARGS_(us)                                                           \
+	(us) < 0 ? "-" : "", (unsigned long long)((us) < 0 ? -(us) : (us)) / 1000, \
 		(unsigned long long)((us) < 0 ? -(us) : (us)) % 1000
 
 /* What csf_format_diff() says in place of a difference that would not be true. */
@@ -682,8 +718,8 @@ static inline int csf_format_io_(char *buf, size_t size, const struct csf_thread
  * old as the last time the thread left its CPU. On an error @buf says what is wrong.
  *
  * Return: the length of the whole line, as snprintf(3), or -1 with errno: EINVAL if one of the two
- * is no snapshot (a failed one included) or they are of two threads or in the wrong order; ESTALE
- * if the page was armed anew between them. Thread and signal safety: as snprintf(3).
+ * is no snapshot (a failed one included) or they are in the wrong order; ESTALE if they are of two
+ * threads, or the page was armed anew between them. Thread and signal safety: as snprintf(3).
  */
 static inline int csf_format_diff(char *buf, size_t size, const struct csf_snap *a,
 				  const struct csf_snap *b)
@@ -724,7 +760,8 @@ static inline int csf_format_diff(char *buf, size_t size, const struct csf_snap 
 			" | preempt %llu block %llu migrate %llu | flt %llu/%llu | %s",
 			CSF_MS_ARGS_(past), CSF_MS_ARGS_(us[CSF_ONCPU]), CSF_MS_ARGS_(us[CSF_RUNQ]),
 			CSF_MS_ARGS_(us[CSF_SLEEP]), CSF_MS_ARGS_(us[CSF_DSLEEP]),
-			CSF_MS_ARGS_(us[CSF_IOWAIT]), (unsigned long long)(q->nr_preempt - p->nr_preempt),
+			CSF_MS_ARGS_(us[CSF_IOWAIT]),
+			(unsigned long long)(q->nr_preempt - p->nr_preempt),
 			(unsigned long long)(q->nr_block - p->nr_block),
 			(unsigned long long)(q->nr_migrate - p->nr_migrate),
 			(unsigned long long)(q->min_flt - p->min_flt),
