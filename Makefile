@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0
+# The ## comments are what `make help` prints. Nothing here installs anything.
+
+VERSION := $(shell cat VERSION)
+KREL ?= $(shell uname -r)
+KDIR ?= /lib/modules/$(KREL)/build
+SUITE ?= bookworm
+
+B := build
+CFLAGS ?= -O2 -g
+# The project's own flags, so that CFLAGS on the command line adds to them.
+FLAGS := -std=gnu11 -Wall -Wextra -Wpedantic -Iinclude -I. -DCSF_VERSION='"$(VERSION)"' -pthread
+BUILD = @mkdir -p $(@D); echo "  CC      $@"; $(CC) $(FLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d
+
+all: module user ## build the module, the tools, the examples and the tests
+
+include tests/Makefile
+
+user: tools examples tests ## build everything that needs no kernel headers
+
+module: ## build kmod/coarse_stat_fs.ko for the running kernel, or KREL= or KDIR=
+	@scripts/headers.sh "$(KDIR)"
+	$(MAKE) -C $(KDIR) M=$(CURDIR)/kmod modules
+
+tools: $(B)/csfcat tools/csfcat ## build csfcat
+examples: $(B)/eventloop ## build the example programs
+
+$(B)/csfcat: tools/csfcat.c
+	$(BUILD) -o $@ $< $(LDFLAGS)
+
+tools/csfcat:
+	@ln -sf ../$(B)/csfcat $@
+
+$(B)/eventloop: examples/eventloop.c
+	$(BUILD) -o $@ $< $(LDFLAGS)
+
+demo: ## what slow operations were doing: here if mounted, else in a Debian guest
+	@scripts/demo.sh
+
+unit: ## test what runs in user space, with sanitizers
+	@$(MAKE) --no-print-directory -C tests/unit check
+
+check: ## unit tests, then the module in a 6.1 guest and in an instruction-counting one
+	@tests/check.sh unit bookworm icount
+
+check-all: ## check, and a 7.x kernel, the virtme-ng way and the test harness itself
+	@tests/check.sh --total unit bookworm icount newest virtme harness
+
+vm: ## all tests in a guest with the running kernel, or KREL=, where it can be had
+	@tests/vm.sh
+
+debian: ## all tests on a Debian kernel: SUITE= is a line of tests/debian/KERNELS
+	@tests/debian/run.sh $(SUITE)
+
+bench: ## measure, natively and in an instruction-counting guest, into build/bench/
+	@tests/bench/run.sh
+
+bench-programs:
+	@$(MAKE) --no-print-directory -C tests/bench
+
+format: ## lay out all C sources as .clang-format says
+	find include kmod lib tools examples tests -name '*.[ch]' ! -name '*.mod.c' | xargs clang-format -i
+
+clean: ## remove what was built; downloaded Debian root file systems stay
+	rm -rf tools/csfcat $(foreach d,kmod tests/harness,$(addprefix $(d)/,*.o *.ko *.mod *.mod.c .*.cmd .*.d Module.symvers modules.order))
+	[ ! -d $(B) ] || find $(B) -mindepth 1 -maxdepth 1 ! -name debian -exec rm -rf {} +
+	[ ! -d $(B)/debian ] || find $(B)/debian -mindepth 2 -maxdepth 2 ! -name 'rootfs*' -exec rm -rf {} +
+
+distclean: clean ## clean, and remove the root file systems too
+	rm -rf --one-file-system $(B)
+
+help: ## print this list
+	@echo "coarse_stat_fs $(VERSION)"
+	@sed -n 's/^\([a-z-]*\):[^#]* ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+-include $(wildcard $(B)/*.d $(B)/tests/*.d)
+
+.PHONY: all user module tools examples demo unit check check-all vm debian bench bench-programs format \
+	clean distclean help
