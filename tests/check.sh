@@ -1,0 +1,98 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# Run stages of tests one after another, all of them whatever fails, and say what came of it.
+#
+#	tests/check.sh [--total] STAGE...
+#
+# unit: what runs in user space. bookworm: the module on Linux 6.1. icount: on 6.1 with a clock that counts
+# instructions. newest: on the newest kernel of tests/debian/KERNELS. virtme: through virtme-ng, with the
+# running kernel, or KREL=, or 6.1. harness: guests that misbehave must be noticed.
+#
+# The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
+# "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
+set -u
+top=$(realpath "$(dirname "$0")"/..)
+. "$top"/scripts/say.sh
+logs=$top/build/check
+cd "$top" || exit 1
+
+stage_unit() {
+	local status=0
+	scripts/version.sh || status=1
+	make -s --no-print-directory unit || status=1
+	return "$status"
+}
+stage_bookworm() { tests/debian/run.sh bookworm; }
+stage_icount() {
+	# shellcheck disable=SC2046 # a list
+	ICOUNT=1 tests/debian/run.sh bookworm $(make -s --no-print-directory list-timed-tests)
+}
+# With a trusted TSC, as bookworm's guest goes without.
+stage_newest() { APPEND="tsc=reliable ${APPEND:-}" tests/debian/run.sh "$(newest_suite)"; }
+stage_harness() { tests/harness.sh; }
+
+stage_virtme() {
+	local release=${KREL:-$(uname -r)}
+	command -v vng >/dev/null || { echo "skip virtme-ng: it is not installed"; return 0; }
+	if [ -z "${KREL:-}" ] && [ ! -e "/lib/modules/$release/build/Makefile" ]; then
+		release=$(guest_release bookworm)
+	fi
+	KREL=$release tests/vm.sh
+}
+
+newest_suite() { awk '!/^#/ { print $3, $1 }' tests/debian/KERNELS | sort -V | tail -n 1 | cut -d ' ' -f 2; }
+
+guest_release() { # SUITE: of the kernel in its root file system
+	local kernel
+	kernel=$(find "${CSF_CACHE:-build/debian}/$1"/rootfs/boot -name 'vmlinuz-*' | sort -V | tail -n 1)
+	echo "${kernel##*/vmlinuz-}"
+}
+
+run_stage() { # STAGE
+	local start=$SECONDS status
+	echo "=== $1"
+	"stage_$1" 2>&1 | tee "$logs/$1.log"
+	status=${PIPESTATUS[0]}
+	[ "$status" = 0 ] || failed="$failed $1"
+	echo "=== $1: $([ "$status" = 0 ] && echo passed || echo FAILED) in $((SECONDS - start)) s"
+}
+
+lines() { # PATTERN: how many lines of all stages match it
+	cat "$logs"/*.log | grep -cE "$1"
+}
+
+total() {
+	local passed failures skipped
+	passed=$(lines '^ok ') failures=$(lines '^not ok ') skipped=$(lines '^skip ')
+	# A stage that failed without saying so in a line of its own counts, too; and silence is no success.
+	[ -z "$failed" ] || [ "$failures" != 0 ] || failures=1
+	[ "$passed" != 0 ] || failures=$((failures + 1))
+	echo "$passed passed, $failures failed, $skipped skipped"
+	[ "$failures" = 0 ]
+}
+
+[ "${1:-}" != -h ] || usage "$0"
+want_total=
+if [ "${1:-}" = --total ]; then
+	want_total=1
+	shift
+fi
+[ $# -gt 0 ] || usage_error "needs a STAGE"
+for stage; do
+	declare -F "stage_$stage" >/dev/null || usage_error "there is no stage '$stage'"
+done
+rm -rf "$logs"
+mkdir -p "$logs"
+failed=
+trap 'exit 130' INT
+trap 'exit 143' TERM
+for stage; do run_stage "$stage"; done
+
+status=0
+if [ -n "$failed" ]; then
+	echo "failed:$failed"
+	status=1
+fi
+echo "RESULT $status"
+[ -z "$want_total" ] || total || status=1
+exit "$status"

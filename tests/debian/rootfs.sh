@@ -1,0 +1,90 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# Make DIR/rootfs: a Debian SUITE with its newest kernel, that kernel's headers and its compiler.
+#
+#	tests/debian/rootfs.sh SUITE DIR
+#
+# An existing one is kept, unless the mirror has another kernel (asked at most once a day; CHECK=1 asks
+# now). Offline, an existing one is good enough. MIRROR= overrides the host's Debian mirror.
+set -eu
+here=$(dirname "$(realpath "$0")")
+. "$here"/../../scripts/say.sh
+. "$here"/../../scripts/mirror.sh
+
+packages=linux-image-amd64,linux-headers-amd64,gcc,libc6-dev,make,kmod,busybox-static
+
+configure_apt() { # where packages of this suite come from; kernels from the suite itself, not its base
+	if [ "$suite" = "$base" ]; then
+		debian_sources "$base" >"$apt"/sources.list
+	else
+		debian_sources "$base" "$suite" >"$apt"/sources.list
+		printf 'Package: linux-*\nPin: release n=%s\nPin-Priority: 900\n' "$suite" >"$apt"/preferences
+	fi
+}
+
+installed_kernel() {
+	dpkg-query --admindir="$dir"/rootfs/var/lib/dpkg -W -f '${Version}' linux-image-amd64 2>/dev/null
+}
+
+mirrors_kernel() {
+	private_apt "$apt" apt-cache policy linux-image-amd64 | sed -n 's/^ *Candidate: //p'
+}
+
+update_lists() {
+	progress "looking for the newest kernel of $suite" "$dir"/apt.log \
+		private_apt "$apt" apt-get update --error-on=any
+}
+
+fresh() { # the rootfs is there, whole, and checked within a day
+	[ -z "${CHECK:-}" ] && [ -n "$(find "$dir"/rootfs.checked -mtime -1 2>/dev/null)" ]
+}
+
+still_current() {
+	[ -e "$dir"/rootfs.checked ] || return 1
+	if ! update_lists 2>"$dir"/apt.err; then
+		note "$me: the mirror does not answer; using the $suite of $(date -r "$dir"/rootfs.checked +%F)"
+		return 0
+	fi
+	[ "$(installed_kernel)" = "$(mirrors_kernel)" ] && touch "$dir"/rootfs.checked
+}
+
+bootstrap() { # into rootfs.new: half a rootfs is never mistaken for a whole one
+	local setup=()
+	if [ "$suite" != "$base" ]; then
+		setup=(--setup-hook="mkdir -p \"\$1\"/etc/apt/preferences.d"
+			--setup-hook="cp '$apt'/preferences \"\$1\"/etc/apt/preferences.d/kernel")
+	fi
+	# Nobody boots this tree's own initrd: leave it out. fsync protects nothing here but costs time.
+	INITRD=No progress "$1" "$dir"/rootfs.log as_root mmdebstrap --mode=root --variant=apt \
+		--aptopt="$dir"/download.conf --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/doc/*' \
+		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+		--include="$packages" "${setup[@]}" "$base" "$dir"/rootfs.new "$apt"/sources.list
+}
+
+build() {
+	local try
+	apt_download_conf >"$dir"/download.conf
+	for try in 1 2 3; do
+		as_root rm -rf --one-file-system "$dir"/rootfs.new
+		if bootstrap "building a Debian $suite root file system"; then
+			as_root rm -rf --one-file-system "$dir"/rootfs "$dir"/rootfs.checked
+			as_root mv "$dir"/rootfs.new "$dir"/rootfs
+			touch "$dir"/rootfs.checked
+			return
+		fi
+		[ "$try" = 3 ] || { note "$me: trying again"; sleep $((try * 5)); }
+	done
+	die "Debian $suite could not be fetched from $(debian_mirror), three times; is the network up? (MIRROR=URL names another mirror)"
+}
+
+[ "${1:-}" != -h ] || usage "$0"
+[ $# = 2 ] || usage_error "needs SUITE and DIR"
+suite=$1 dir=$(realpath -m "$2") apt=$(realpath -m "$2")/apt
+base=$(awk -v s="$suite" '$1 == s { print $2 }' "$here"/KERNELS)
+[ -n "$base" ] || usage_error "$here/KERNELS has no suite '$suite'"
+fresh && exit
+mkdir -p "$dir"
+need_tools check mmdebstrap apt-get
+private_apt_init "$apt"
+configure_apt
+still_current || build

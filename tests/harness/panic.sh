@@ -1,0 +1,4 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# The kernel panics.
+echo c >/proc/sysrq-trigger
