@@ -1,0 +1,8 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# Prove that everything works, on any Debian machine: sudo ./check.sh
+# Installs what is missing, then make check, a newer kernel, virtme-ng, and the harness's own tests.
+set -eu
+cd "$(dirname "$0")"
+scripts/setup.sh check
+scripts/give-back.sh make --no-print-directory check-all

@@ -1,0 +1,8 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# See coarse_stat_fs explain slow operations, on any Debian machine: sudo ./demo.sh
+# Installs what is missing, then make demo. Nothing is ever loaded into this machine's kernel.
+set -eu
+cd "$(dirname "$0")"
+scripts/setup.sh demo
+scripts/give-back.sh make --no-print-directory demo
