@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# Measure what reading a page costs here, and what the module costs a Debian guest that counts
+# instructions, and hold both against the bars. Takes about two minutes.
+#
+#	tests/bench/run.sh [native|icount]
+#
+# Writes build/bench/native.json (ns) and build/bench/icount.json (instructions); fails if a bar is missed.
+# SUITE= is the guest's Debian, bookworm (Linux 6.1) unless said otherwise.
+set -eu
+here=$(dirname "$(realpath "$0")")
+top=$(realpath "$here"/../..)
+. "$top"/scripts/say.sh
+
+native() {
+	echo "# natively, ns: medians of interleaved rounds"
+	make -s --no-print-directory -C "$here" native
+	"$out"/native "$out"/native.json
+}
+
+# What TOMOYO, which Debian has on but without a policy, makes of a path differs by some instructions from
+# boot to boot.
+boot() { # JSON
+	ICOUNT=1 VM_DEBUG=0 APPEND="lsm=apparmor ${APPEND:-}" \
+		"$top"/tests/debian/run.sh "$suite" bench
+	cp "$top"/build/debian/"$suite"/out/bench/icount.json "$1"
+}
+
+icount() {
+	boot "$out"/icount.json
+	boot "$out"/icount.again.json
+	"$here"/check.sh "$out"/icount.json "$out"/icount.again.json
+}
+
+case ${1:-} in
+-h) usage "$0" ;;
+'' | native | icount) ;;
+*) usage_error "there is no benchmark '$1'" ;;
+esac
+out=$top/build/bench suite=${SUITE:-bookworm} status=0
+mkdir -p "$out"
+[ "${1:-native}" != native ] || native || status=1
+[ "${1:-icount}" != icount ] || icount || status=1
+exit "$status"
