@@ -17,32 +17,20 @@
  * and a forked child maps its own. Nothing here prints; errors are in errno.
  *
  * Signals: a function may be called from a signal handler once the interrupted thread has called
- * it with success before; the first call allocates. In a child of vfork(), and in a raw clone()
- * that shares memory but not thread-local storage, csf_thread_snap() fails with ESRCH.
+ * it with success before; the first call allocates. A child of vfork() must not call anything here (it
+ * gets ESRCH if its parent has before), nor must two tasks that share thread-local storage, which
+ * takes a raw clone().
  */
 #ifndef COARSE_STAT_FS_LIB_H
 #define COARSE_STAT_FS_LIB_H
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "../include/uapi/coarse_stat_fs.h"
-
-/* Where the pages are; define them before including this header to read other files. */
-#ifndef CSF_THREAD_PATH
-#define CSF_THREAD_PATH CSF_MOUNT_POINT "/thread-self"
-#endif
-#ifndef CSF_CPU_PATH
-#define CSF_CPU_PATH CSF_MOUNT_POINT "/cpu"
-#endif
+#include "csf_map.h"
 
 /* Large enough for any output of csf_format_diff(), its terminating 0 included. */
 #define CSF_DIFF_BUFSZ 512
@@ -71,346 +59,9 @@ struct csf_cpu_snap {
 	uint64_t update_mono_ns;
 };
 
-/*
- * Names that end in an underscore are the implementation, not the interface.
- */
-
-#define csf_barrier_() __asm__ __volatile__("" ::: "memory")
-#define csf_likely_(x) __builtin_expect(!!(x), 1)
-#define csf_unlikely_(x) __builtin_expect(!!(x), 0)
-#define CSF_INLINE_ __attribute__((always_inline)) static inline
-#define CSF_SHARED_ __attribute__((weak, visibility("hidden")))
-/*
- * In a shared library, thread-local storage is a function call away unless it is in the block that
- * exists from the start. glibc keeps room there for libraries that are loaded later, others may not.
- */
-#if defined(__PIC__) && !defined(__PIE__) && defined(__GLIBC__)
-#define CSF_TLS_MODEL_ __attribute__((tls_model("initial-exec")))
-#else
-#define CSF_TLS_MODEL_
-#endif
-
-/* After a failure, the next attempt to map a page is made this much later at the earliest. */
-#define CSF_RETRY_NS_ 100000000ull
-/* A foreign page that is still being written after so many tries belongs to a stalled CPU. */
-#define CSF_TRIES_ 100000
-
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* What strict ISO modes of the C library hide; C++ compilers always show it. */
-#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
-int clock_gettime(int clock, struct timespec *ts);
-int madvise(void *addr, size_t len, int advice);
-#endif
-#ifdef O_CLOEXEC
-#define CSF_O_CLOEXEC_ O_CLOEXEC
-#else
-#define CSF_O_CLOEXEC_ 02000000
-#endif
-#ifdef MAP_ANONYMOUS
-#define CSF_MAP_ANONYMOUS_ MAP_ANONYMOUS
-#else
-#define CSF_MAP_ANONYMOUS_ 0x20
-#endif
-#define CSF_MADV_WIPEONFORK_ 18
-#define CSF_CLOCK_MONOTONIC_ID_ 1
-
-/*
- * One page per process that the kernel wipes in a forked child, however the fork was made. A
- * thread's mapping is valid while the generation it was made in is the one in here. 0 is a guard
- * that was wiped or never made, CSF_UNMAPPED_ a thread without a mapping: never equal, not even in
- * the child of a thread that had none.
- */
-#define CSF_UNMAPPED_ (~0u)
-
-struct csf_guard_ {
-	uint32_t gen;
-	const struct csf_cpu_page *cpu;
-};
-
-struct csf_failure_ {
-	int err;
-	uint64_t retry_ns;
-};
-
-struct csf_tls_ {
-	const struct csf_thread_page *page;
-	uint32_t gen;
-	uint32_t clock;
-	int busy;
-	struct csf_failure_ thread_failed;
-	struct csf_failure_ cpu_failed;
-};
-
-CSF_SHARED_ CSF_TLS_MODEL_ __thread struct csf_tls_ csf_tls_ = { NULL, CSF_UNMAPPED_, 0,
-								 0,    { 0, 0 },      { 0, 0 } };
-CSF_SHARED_ struct csf_guard_ csf_no_guard_ = { 0, NULL };
-CSF_SHARED_ struct csf_guard_ *csf_guard_ = &csf_no_guard_;
-CSF_SHARED_ uint32_t csf_generations_;
-CSF_SHARED_ pthread_key_t csf_key_;
-CSF_SHARED_ int csf_key_err_ = EAGAIN;
-CSF_SHARED_ pthread_once_t csf_key_once_ = PTHREAD_ONCE_INIT;
-
-static inline uint64_t csf_mono_ns_(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CSF_CLOCK_MONOTONIC_ID_, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-/* The clock as early as the CPU likes; *cpu, if asked for, is where it was read. */
-static inline uint64_t csf_now_(uint32_t clock)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	if (csf_likely_(clock == CSF_CLOCK_TSC))
-		return __builtin_ia32_rdtsc();
-#endif
-	(void)clock;
-	return csf_mono_ns_();
-}
-
-/* The clock after everything before it has completed; *cpu is where it was read, or ~0. */
-static inline uint64_t csf_now_ordered_(uint32_t clock, uint32_t *cpu)
-{
-	*cpu = ~0u;
-#if defined(__x86_64__) || defined(__i386__)
-	if (csf_likely_(clock == CSF_CLOCK_TSC)) {
-		unsigned int aux;
-		uint64_t now = __builtin_ia32_rdtscp(&aux);
-
-		*cpu = aux & 0xfff;
-		return now;
-	}
-#endif
-	return csf_mono_ns_();
-}
-
-static inline int csf_clock_known_(uint32_t clock)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	if (clock == CSF_CLOCK_TSC)
-		return 1;
-#endif
-	return clock == CSF_CLOCK_MONOTONIC;
-}
-
-/* A page that this library can read, all its arithmetic defined. */
-static inline int csf_hdr_known_(const struct csf_hdr *h, unsigned int kind)
-{
-	return h->magic == CSF_MAGIC && h->version == CSF_ABI_VERSION && h->kind == kind &&
-	       h->shift <= 32 && h->clock_khz && csf_clock_known_(h->clock);
-}
-
-/* What mmap() makes of a length. */
-static inline size_t csf_map_len_(size_t len)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-	return (len + page - 1) / page * page;
-}
-
-/* Maps all of a page file; NULL with errno. */
-static inline const void *csf_map_file_now_(const char *path, unsigned int kind, size_t min_size)
-{
-	int fd = open(path, O_RDONLY | CSF_O_CLOEXEC_);
-	struct stat st;
-	void *p;
-
-	if (fd < 0)
-		return NULL;
-	if (fstat(fd, &st)) {
-		close(fd);
-		return NULL;
-	}
-	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-	close(fd);
-	if (p == MAP_FAILED)
-		return NULL;
-	if ((uint64_t)st.st_size < min_size || !csf_hdr_known_((const struct csf_hdr *)p, kind) ||
-	    csf_map_len_(((const struct csf_hdr *)p)->size) != csf_map_len_((size_t)st.st_size)) {
-		munmap(p, (size_t)st.st_size);
-		errno = EPROTO;
-		return NULL;
-	}
-	return p;
-}
-
-/* open() and close() are cancellation points, and half a mapping would stay. */
-static inline const void *csf_map_file_(const char *path, unsigned int kind, size_t min_size)
-{
-	const void *p;
-	int state;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	p = csf_map_file_now_(path, kind, min_size);
-	pthread_setcancelstate(state, &state);
-	return p;
-}
-
-/* The destructor of csf_key_: the end of a thread. In a forked child the page is not mapped. */
-static inline void csf_thread_end_(void *arg)
-{
-	struct csf_tls_ *t = (struct csf_tls_ *)arg;
-
-	if (t->gen == csf_guard_->gen)
-		munmap((void *)(uintptr_t)t->page, csf_map_len_(t->page->hdr.size));
-	t->gen = CSF_UNMAPPED_;
-	t->page = NULL;
-}
-
-static inline void csf_key_make_(void)
-{
-	csf_key_err_ = pthread_key_create(&csf_key_, csf_thread_end_);
-}
-
-/* A shared library that is unloaded must not leave its destructor behind; one call is enough. */
-__attribute__((destructor)) static inline void csf_key_drop_(void)
-{
-	if (!csf_key_err_)
-		pthread_key_delete(csf_key_);
-	csf_key_err_ = EAGAIN;
-}
-
-/* The guard of this process with a generation in it; NULL with errno. */
-static inline struct csf_guard_ *csf_guard_get_(void)
-{
-	struct csf_guard_ *g = __atomic_load_n(&csf_guard_, __ATOMIC_ACQUIRE);
-	struct csf_guard_ *none = &csf_no_guard_;
-	uint32_t wiped = 0;
-
-	if (g == &csf_no_guard_) {
-		size_t len = (size_t)sysconf(_SC_PAGESIZE);
-		void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | CSF_MAP_ANONYMOUS_,
-			       -1, 0);
-
-		if (p == MAP_FAILED)
-			return NULL;
-		if (madvise(p, len, CSF_MADV_WIPEONFORK_)) {
-			munmap(p, len);
-			return NULL;
-		}
-		g = (struct csf_guard_ *)p;
-		if (!__atomic_compare_exchange_n(&csf_guard_, &none, g, 0, __ATOMIC_ACQ_REL,
-						 __ATOMIC_ACQUIRE)) {
-			munmap(p, len);
-			g = none;
-		}
-	}
-	if (!__atomic_load_n(&g->gen, __ATOMIC_ACQUIRE)) {
-		uint32_t gen = __atomic_add_fetch(&csf_generations_, 1, __ATOMIC_RELAXED);
-
-		__atomic_compare_exchange_n(&g->gen, &wiped, gen, 0, __ATOMIC_ACQ_REL,
-					    __ATOMIC_ACQUIRE);
-	}
-	return g;
-}
-
-static inline int csf_thread_map_now_(struct csf_tls_ *t)
-{
-	struct csf_guard_ *g = csf_guard_get_();
-	const struct csf_thread_page *page;
-
-	if (!g)
-		return -1;
-	pthread_once(&csf_key_once_, csf_key_make_);
-	if (csf_key_err_) {
-		errno = csf_key_err_;
-		return -1;
-	}
-	page = (const struct csf_thread_page *)csf_map_file_(CSF_THREAD_PATH, CSF_KIND_THREAD,
-							     sizeof(*page));
-	if (!page)
-		return -1;
-	errno = pthread_setspecific(csf_key_, t);
-	if (errno) {
-		munmap((void *)(uintptr_t)page, csf_map_len_(page->hdr.size));
-		return -1;
-	}
-	t->page = page;
-	t->clock = page->hdr.clock;
-	csf_barrier_();
-	t->gen = g->gen;
-	return 0;
-}
-
-/* 1 if the last failure is too recent for another attempt; errno is that failure again then. */
-static inline int csf_failed_lately_(const struct csf_failure_ *f)
-{
-	if (!f->err || csf_mono_ns_() >= f->retry_ns)
-		return 0;
-	errno = f->err;
-	return 1;
-}
-
-static inline void csf_remember_(struct csf_failure_ *f, int failed)
-{
-	f->err = failed ? errno : 0;
-	f->retry_ns = failed ? csf_mono_ns_() + CSF_RETRY_NS_ : 0;
-}
-
-/* Out of line: the first call of a thread or a forked child, and every failing one. */
-__attribute__((noinline)) CSF_SHARED_ int csf_thread_map_(void)
-{
-	struct csf_tls_ *t = &csf_tls_;
-	int saved = errno;
-	int ret;
-
-	if (t->busy) { /* a signal handler interrupted the first call */
-		errno = EBUSY;
-		return -1;
-	}
-	if (csf_failed_lately_(&t->thread_failed))
-		return -1;
-	t->busy = 1;
-	csf_barrier_();
-	/* A handler that ran just before that has mapped the page already. */
-	ret = t->gen == csf_guard_->gen ? 0 : csf_thread_map_now_(t);
-	csf_remember_(&t->thread_failed, ret);
-	csf_barrier_();
-	t->busy = 0;
-	if (!ret)
-		errno = saved;
-	return ret;
-}
-
-/* The cpu page, with all the rows that it says it has; NULL with errno. */
-static inline const struct csf_cpu_page *csf_cpu_map_now_(void)
-{
-	const struct csf_cpu_page *page = (const struct csf_cpu_page *)csf_map_file_(
-		CSF_CPU_PATH, CSF_KIND_CPU, sizeof(*page));
-
-	if (!page || (page->row_size >= sizeof(struct csf_cpu_row) &&
-		      (uint64_t)page->rows_offset + (uint64_t)page->nr_rows * page->row_size <=
-			      page->hdr.size))
-		return page;
-	munmap((void *)(uintptr_t)page, csf_map_len_(page->hdr.size));
-	errno = EPROTO;
-	return NULL;
-}
-
-__attribute__((noinline)) CSF_SHARED_ const struct csf_cpu_page *csf_cpu_map_(void)
-{
-	struct csf_tls_ *t = &csf_tls_;
-	const struct csf_cpu_page *page = NULL, *none = NULL;
-	struct csf_guard_ *g;
-
-	if (csf_failed_lately_(&t->cpu_failed))
-		return NULL;
-	g = csf_guard_get_();
-	if (g)
-		page = csf_cpu_map_now_();
-	csf_remember_(&t->cpu_failed, !page);
-	if (!page)
-		return NULL;
-	if (__atomic_compare_exchange_n(&g->cpu, &none, page, 0, __ATOMIC_ACQ_REL,
-					__ATOMIC_ACQUIRE))
-		return page;
-	munmap((void *)(uintptr_t)page, csf_map_len_(page->hdr.size));
-	return none; /* another thread was faster */
-}
 
 /*
  * Pages are copied in vectors, each a load and a store whatever the compiler and its options. Of
@@ -482,6 +133,20 @@ static inline int csf_snap_fail_(struct csf_snap *s)
 	return -1;
 }
 
+/* Another thread may still read a page whose writer is gone: it stays mapped, unused. */
+__attribute__((noinline)) CSF_SHARED_ int csf_cpu_gone_(const struct csf_cpu_page *page,
+							 uint64_t updated_ns)
+{
+	uint64_t max_ns = CSF_STALE_NS_ + 2000ull * page->period_us;
+
+	if ((int64_t)(csf_mono_ns_() - updated_ns) <= (int64_t)max_ns)
+		return 0;
+	__atomic_compare_exchange_n(&csf_guard_->cpu, &page, (const struct csf_cpu_page *)NULL, 0,
+				    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	errno = ESTALE;
+	return 1;
+}
+
 /* Not before there is a reason: it costs four times what the snapshot does. */
 static inline int csf_cpu_snap_fail_(struct csf_cpu_snap *c)
 {
@@ -489,16 +154,41 @@ static inline int csf_cpu_snap_fail_(struct csf_cpu_snap *c)
 	return -1;
 }
 
-static inline int csf_self_snap_(struct csf_snap *s, int ordered)
+static inline void csf_page_drop_(struct csf_tls_ *t)
 {
-	const struct csf_tls_ *t = &csf_tls_;
-	const struct csf_thread_page *page;
+	if (t->stale && t->stale_gen == t->gen)
+		munmap(t->stale, CSF_SLOT_SIZE); /* dropped long ago: no copy is under way */
+	t->stale = (void *)(uintptr_t)t->page;
+	t->stale_gen = t->gen;
+	t->gen = CSF_UNMAPPED_;
+	errno = ESTALE;
+}
+
+/*
+ * Pages of a service outlive it, and would show running time for ever. A page that has not changed
+ * for long is asked about: the kernel counts the same switches of this thread as a live one.
+ */
+__attribute__((noinline)) CSF_SHARED_ int csf_writer_gone_(const struct csf_snap *s, uint64_t now)
+{
+	struct csf_tls_ *t = &csf_tls_;
+
+	if (now - t->checked_ns < CSF_STALE_NS_)
+		return 0;
+	if (csf_thread_switches_() == s->p.nvcsw + s->p.nivcsw ||
+	    s->p.seq != *(const volatile __u32 *)&t->page->seq) {
+		t->checked_ns = now;
+		return 0;
+	}
+	csf_page_drop_(t);
+	return 1;
+}
+
+static inline uint64_t csf_self_copy_(const struct csf_tls_ *t, struct csf_snap *s, int ordered)
+{
+	const struct csf_thread_page *page = t->page;
 	uint32_t seq, cpu;
 	uint64_t now;
 
-	if (csf_unlikely_(t->gen != csf_guard_->gen) && csf_thread_map_())
-		return csf_snap_fail_(s);
-	page = t->page;
 	do {
 		seq = *(const volatile __u32 *)&page->seq;
 		csf_barrier_();
@@ -506,10 +196,58 @@ static inline int csf_self_snap_(struct csf_snap *s, int ordered)
 		now = ordered ? csf_now_ordered_(t->clock, &cpu) : csf_now_(t->clock);
 		csf_barrier_();
 	} while (csf_unlikely_(seq != *(const volatile __u32 *)&page->seq));
-	if (csf_unlikely_(s->p.state != CSF_ONCPU || s->p.life != CSF_LIVE)) {
-		errno = ESRCH; /* not the caller's page: it would be running */
-		return csf_snap_fail_(s);
+	return now;
+}
+
+static inline int csf_running_(const struct csf_snap *s)
+{
+	return s->p.state == CSF_ONCPU && s->p.life == CSF_LIVE;
+}
+
+/*
+ * The page says that its thread does not run, but the caller does. Either this is the child of vfork(),
+ * with the page of its parent, or the reverse, after the child's end; or the writer of the page missed
+ * a switch or is gone. Mapping again tells, and a living writer then brings its page up to date.
+ * 0 with *now, or -1 with errno.
+ */
+__attribute__((noinline)) CSF_SHARED_ int csf_self_again_(struct csf_snap *s, uint64_t *now)
+{
+	struct csf_tls_ *t = &csf_tls_;
+	int saved = errno, tries = 3;
+
+	errno = ESRCH;
+	if (csf_guard_->pid != getpid())
+		return -1;
+	if (t->clock != CSF_CLOCK_MONOTONIC && s->p.life != CSF_DEAD)
+		return -1;
+	while (tries--) {
+		csf_page_drop_(t);
+		if (csf_thread_map_())
+			return -1;
+		*now = csf_self_copy_(t, s, 1);
+		if (csf_running_(s)) {
+			errno = saved;
+			return 0;
+		}
 	}
+	errno = t->clock == CSF_CLOCK_MONOTONIC ? ESTALE : ESRCH;
+	return -1;
+}
+
+static inline int csf_self_snap_(struct csf_snap *s, int ordered)
+{
+	const struct csf_tls_ *t = &csf_tls_;
+	uint64_t now;
+
+	if (csf_unlikely_(t->gen != csf_guard_->gen) && csf_thread_map_())
+		return csf_snap_fail_(s);
+	now = csf_self_copy_(t, s, ordered);
+	if (csf_unlikely_(!csf_running_(s)) && csf_self_again_(s, &now))
+		return csf_snap_fail_(s);
+	if (csf_unlikely_(t->clock == CSF_CLOCK_MONOTONIC &&
+			  now - s->p.last_switch_tsc > CSF_STALE_NS_) &&
+	    csf_writer_gone_(s, now))
+		return csf_snap_fail_(s);
 	s->tsc = now;
 	s->p.oncpu_cyc += now - s->p.last_switch_tsc;
 	s->extrapolated = 1;
@@ -630,7 +368,26 @@ static inline int csf_cpu_snap(struct csf_cpu_snap *c, unsigned int cpu)
 		c->update_mono_ns = page->update_mono_ns;
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	} while ((seq & 1) || seq != __atomic_load_n(&page->seq, __ATOMIC_RELAXED));
+	if (csf_unlikely_(page->hdr.clock == CSF_CLOCK_MONOTONIC) &&
+	    csf_cpu_gone_(page, c->update_mono_ns))
+		return csf_cpu_snap_fail_(c);
 	return 0;
+}
+
+/**
+ * csf_writer - who writes the calling thread's page
+ *
+ * Maps the page if the thread has none yet.
+ *
+ * Return: "module" or "bpf", a constant string, or NULL with errno as csf_thread_snap().
+ */
+static inline const char *csf_writer(void)
+{
+	const struct csf_tls_ *t = &csf_tls_;
+
+	if (t->gen != csf_guard_->gen && csf_thread_map_())
+		return NULL;
+	return t->clock == CSF_CLOCK_MONOTONIC ? "bpf" : "module";
 }
 
 /**

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Part of coarse_stat_fs.h: getting pages from the service of a machine that loads no module.
+ * include/uapi/csf_service.h has the protocol. A connection lives for one registration only, so no
+ * descriptor stays open, and a forked child inherits nothing.
+ */
+#ifndef COARSE_STAT_FS_CLIENT_H
+#define COARSE_STAT_FS_CLIENT_H
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../include/uapi/coarse_stat_fs.h"
+#include "../include/uapi/csf_service.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What strict ISO modes of the C library hide; C++ compilers always show it. */
+#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
+int clock_gettime(int clock, struct timespec *ts);
+int madvise(void *addr, size_t len, int advice);
+#endif
+#define CSF_CLOCK_MONOTONIC_ID_ 1
+#define CSF_MADV_DONTFORK_ 10
+#define CSF_RUSAGE_THREAD_ 1
+#define CSF_AT_SECURE_ 23
+/* The chunk in which a thread finds its page can be full of other threads by then. */
+#define CSF_REGISTER_TRIES_ 64
+
+/* The initial time namespace's CLOCK_MONOTONIC, which the writer uses, less ours; in ns. */
+__attribute__((weak, visibility("hidden"))) int64_t csf_mono_offset_;
+
+static inline uint64_t csf_mono_ns_(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CSF_CLOCK_MONOTONIC_ID_, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + (uint64_t)csf_mono_offset_;
+}
+
+static inline const char *csf_service_path_(void)
+{
+	const char *path = getauxval(CSF_AT_SECURE_) ? NULL : getenv(CSF_SOCKET_ENV);
+
+	return path ? path : CSF_SOCKET;
+}
+
+/* A connection, or -1 with errno: ENOENT where no service is. */
+static inline int csf_service_connect_(void)
+{
+	const char *path = csf_service_path_();
+	struct timeval patience;
+	struct sockaddr_un a;
+	int fd;
+
+	memset(&a, 0, sizeof(a));
+	a.sun_family = AF_UNIX;
+	if (strlen(path) >= sizeof(a.sun_path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	strcpy(a.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	patience.tv_sec = 2;
+	patience.tv_usec = 0;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (!connect(fd, (struct sockaddr *)&a, sizeof(a)))
+		return fd;
+	close(fd);
+	if (errno == ECONNREFUSED) /* the socket of a service that was killed */
+		errno = ENOENT;
+	return -1;
+}
+
+static inline void csf_close_(const int *fds, int n)
+{
+	int saved = errno;
+
+	while (n > 0)
+		close(fds[--n]);
+	errno = saved;
+}
+
+/* One question, and its answer with up to two descriptors. Their number, or -1 with errno. */
+static inline int csf_service_ask_(int sock, uint32_t type, uint32_t arg, struct csf_reply *r,
+				   int *fds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct csf_request q;
+	struct cmsghdr *c;
+	struct msghdr msg;
+	struct iovec iov;
+	ssize_t got;
+	int n = 0;
+
+	q.magic = CSF_SERVICE_MAGIC;
+	q.version = CSF_SERVICE_VERSION;
+	q.type = type;
+	q.arg = arg;
+	if (send(sock, &q, sizeof(q), MSG_NOSIGNAL) != (ssize_t)sizeof(q)) {
+		errno = EAGAIN; /* nobody reads it any more */
+		return -1;
+	}
+	iov.iov_base = r;
+	iov.iov_len = sizeof(*r);
+	memset(&msg, 0, sizeof(msg));
+	msg.msg_iov = &iov;
+	msg.msg_iovlen = 1;
+	msg.msg_control = control.buf;
+	msg.msg_controllen = sizeof(control.buf);
+	do {
+		got = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	} while (got < 0 && errno == EINTR);
+	if (got <= 0) {
+		if (!got || errno == ECONNRESET) /* too many of our user's at once */
+			errno = EAGAIN;
+		return -1;
+	}
+	c = CMSG_FIRSTHDR(&msg);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(c), (size_t)n * sizeof(int));
+	}
+	errno = got != (ssize_t)sizeof(*r) || r->magic != CSF_SERVICE_MAGIC ||
+				r->version != CSF_SERVICE_VERSION ?
+			EPROTO :
+			r->err;
+	if (!errno)
+		return n;
+	csf_close_(fds, n);
+	return -1;
+}
+
+/* Registers the calling thread by reading; 0, or -1 with errno. */
+static inline int csf_service_ticket_(int iter, struct csf_ticket *ticket)
+{
+	ssize_t n;
+
+	do {
+		n = read(iter, ticket, sizeof(*ticket));
+	} while (n < 0 && errno == EINTR);
+	if (n != (ssize_t)sizeof(*ticket)) {
+		errno = n < 0 ? errno : EPROTO;
+		return -1;
+	}
+	errno = ticket->err;
+	return errno ? -1 : 0;
+}
+
+/* At a given address, in place of what is there, or anywhere. */
+static inline const void *csf_service_map_slot_(void *at, int chunk_fd, uint32_t slot)
+{
+	void *p = mmap(at, CSF_SLOT_SIZE, PROT_READ, MAP_SHARED | (at ? MAP_FIXED : 0), chunk_fd,
+		       (off_t)slot * CSF_SLOT_SIZE);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, CSF_SLOT_SIZE, CSF_MADV_DONTFORK_);
+	return p;
+}
+
+/* The chunk that came along with the iterator is nearly always the one of the ticket. */
+static inline const void *csf_service_map_ticket_(void *at, int sock,
+						  const struct csf_ticket *ticket,
+						  const struct csf_reply *r, int chunk_fd)
+{
+	struct csf_reply r2;
+	const void *p;
+	int fds[2], n;
+
+	if (ticket->chunk == r->chunk)
+		return csf_service_map_slot_(at, chunk_fd, ticket->slot);
+	n = csf_service_ask_(sock, CSF_REQ_CHUNK, ticket->chunk, &r2, fds);
+	if (n < 1)
+		return NULL;
+	p = csf_service_map_slot_(at, fds[0], ticket->slot);
+	csf_close_(fds, n);
+	return p;
+}
+
+/*
+ * The writer's clock was read between before and after, so it must say a time between them; else
+ * this process is in a time namespace of its own, which tells how far its clock is off.
+ */
+static inline int csf_service_check_clock_(uint64_t before, const struct csf_ticket *ticket)
+{
+	uint64_t after = csf_mono_ns_();
+	long long sec, nsec;
+	char line[128];
+	int found = 0;
+	FILE *f;
+
+	if (ticket->now_ns - before <= after - before)
+		return 0;
+	f = fopen("/proc/self/timens_offsets", "r");
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = sscanf(line, "monotonic %lld %lld", &sec, &nsec) == 2;
+	if (f)
+		fclose(f);
+	if (found && csf_mono_offset_ == -(sec * 1000000000 + nsec)) {
+		errno = EAGAIN; /* the kernel adjusts the clock; its quick reading can be a little off */
+		return -1;
+	}
+	if (found) {
+		before -= (uint64_t)csf_mono_offset_;
+		after -= (uint64_t)csf_mono_offset_;
+		csf_mono_offset_ = -(sec * 1000000000 + nsec);
+		before += (uint64_t)csf_mono_offset_;
+		after += (uint64_t)csf_mono_offset_;
+	}
+	if (found && ticket->now_ns - before <= after - before)
+		return 0;
+	csf_mono_offset_ = 0;
+	errno = EPROTO;
+	return -1;
+}
+
+/* One attempt: 1 done (*page is set), 0 to be tried again, -1 with errno. */
+static inline int csf_service_register_(void *at, int sock, const void **page)
+{
+	struct csf_ticket ticket;
+	struct csf_reply r;
+	uint64_t before;
+	int fds[2], n, ret;
+
+	n = csf_service_ask_(sock, CSF_REQ_THREAD, 0, &r, fds);
+	if (n != 2) {
+		csf_close_(fds, n);
+		errno = n < 0 ? errno : EPROTO;
+		return -1;
+	}
+	before = csf_mono_ns_();
+	ret = csf_service_ticket_(fds[0], &ticket);
+	if (!ret)
+		ret = csf_service_check_clock_(before, &ticket);
+	if (!ret)
+		*page = csf_service_map_ticket_(at, sock, &ticket, &r, fds[1]);
+	csf_close_(fds, n);
+	if (ret)
+		return errno == EAGAIN ? 0 : -1;
+	return *page ? 1 : -1;
+}
+
+/* The page of the calling thread, in place of one whose writer is gone if at is given. */
+static inline const void *csf_service_thread_page_(void *at)
+{
+	int sock = csf_service_connect_(), tries = CSF_REGISTER_TRIES_, ret = 0;
+	const void *page = NULL;
+
+	if (sock < 0)
+		return NULL;
+	while (!ret && tries--)
+		ret = csf_service_register_(at, sock, &page);
+	csf_close_(&sock, 1);
+	return ret > 0 ? page : NULL;
+}
+
+/* The cpu page, mapped; NULL with errno. */
+static inline const void *csf_service_cpu_page_(void)
+{
+	int sock = csf_service_connect_(), fds[2], n;
+	struct csf_reply r;
+	void *p;
+
+	if (sock < 0)
+		return NULL;
+	n = csf_service_ask_(sock, CSF_REQ_CPU, 0, &r, fds);
+	csf_close_(&sock, 1);
+	if (n < 1) {
+		errno = n < 0 ? errno : EPROTO;
+		return NULL;
+	}
+	p = mmap(NULL, r.size, PROT_READ, MAP_SHARED, fds[0], 0);
+	csf_close_(fds, n);
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, r.size, CSF_MADV_DONTFORK_);
+	return p;
+}
+
+/* The kernel's own count of this thread's switches: that of a page, while its writer lives. */
+static inline uint64_t csf_thread_switches_(void)
+{
+	struct rusage ru;
+
+	if (getrusage((__typeof__(RUSAGE_SELF))CSF_RUSAGE_THREAD_, &ru))
+		return ~0ull;
+	return (uint64_t)ru.ru_nvcsw + (uint64_t)ru.ru_nivcsw;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COARSE_STAT_FS_CLIENT_H */
