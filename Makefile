@@ -16,7 +16,7 @@ all: module user ## build the module, the tools, the examples and the tests
 
 include tests/Makefile
 
-user: tools examples tests ## build everything that needs no kernel headers
+user: tools csf examples tests ## build everything that needs no kernel headers
 
 module: ## build kmod/coarse_stat_fs.ko for the running kernel, or KREL= or KDIR=
 	@scripts/headers.sh "$(KDIR)"
@@ -31,6 +31,8 @@ $(B)/csfcat: tools/csfcat.c
 tools/csfcat:
 	@ln -sf ../$(B)/csfcat $@
 
+include bpf/Makefile
+
 $(B)/eventloop: examples/eventloop.c
 	$(BUILD) -o $@ $< $(LDFLAGS)
 
@@ -43,8 +45,8 @@ unit: ## test what runs in user space, with sanitizers
 check: ## unit tests, then the module in a 6.1 guest and in an instruction-counting one
 	@tests/check.sh unit bookworm icount
 
-check-all: ## check, and a 7.x kernel, the virtme-ng way and the test harness itself
-	@tests/check.sh --total unit bookworm icount newest virtme harness
+check-all: ## check, a 7.x kernel, BPF here and in a guest, the virtme-ng way, and the test harness itself
+	@tests/check.sh --total unit bookworm icount newest bpf bpf_guest virtme harness
 
 vm: ## all tests in a guest with the running kernel, or KREL=, where it can be had
 	@tests/vm.sh

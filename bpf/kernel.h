@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The few kernel types that our BPF programs read. Offsets are those of the running kernel (CO-RE),
+ * so only names and types matter here, and building needs nobody's BTF.
+ */
+#ifndef CSF_BPF_KERNEL_H
+#define CSF_BPF_KERNEL_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#define bool _Bool
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
+/* 6.12: a sleeping task may stay queued for a while. */
+struct sched_entity___delayed {
+	unsigned char sched_delayed;
+};
+
+struct sched_info {
+	unsigned long pcount;
+	unsigned long long run_delay;
+	unsigned long long last_arrival;
+	unsigned long long last_queued;
+};
+
+struct task_io_accounting {
+	__u64 rchar;
+	__u64 wchar;
+	__u64 syscr;
+	__u64 syscw;
+	__u64 read_bytes;
+	__u64 write_bytes;
+	__u64 cancelled_write_bytes;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+};
+
+struct task_struct {
+	unsigned int __state;
+	unsigned int flags;
+	unsigned int on_rq; /* unsigned: it was wider once, and libbpf fits only those */
+	struct sched_entity se;
+	unsigned in_iowait : 1;
+	unsigned int pid;
+	unsigned int tgid;
+	struct signal_struct *signal;
+	__u64 utime;
+	__u64 stime;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
+	__u64 start_time;
+	unsigned long min_flt;
+	unsigned long maj_flt;
+	struct sched_info sched_info;
+	struct task_io_accounting ioac;
+	void *bpf_storage;
+};
+
+/* 7.2: a task that waits for a mutex may stay queued (proxy execution). */
+struct task_struct___blocked {
+	unsigned char is_blocked;
+};
+
+/* interrupts of one CPU */
+struct kernel_stat {
+	unsigned long irqs_sum;
+	unsigned int softirqs[10];
+};
+
+struct seq_file {
+	void *private;
+};
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	__u64 session_id;
+	__u64 seq_num;
+};
+
+struct bpf_map {
+	__u32 id;
+};
+
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	void *key;
+	void *value;
+};
+
+#pragma clang attribute pop
+
+#endif /* CSF_BPF_KERNEL_H */

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "writer.skel.h"
+
+/* The complaints of libbpf, shown if they are not about something that we can explain better. */
+static char warnings[4096];
+
+static int keep_warning(enum libbpf_print_level level, const char *format, va_list args)
+{
+	size_t len = strlen(warnings);
+
+	if (level == LIBBPF_WARN)
+		vsnprintf(warnings + len, sizeof(warnings) - len, format, args);
+	return 0;
+}
+
+static bool kernel_before(unsigned int major, unsigned int minor)
+{
+	unsigned int a, b;
+	struct utsname u;
+
+	if (uname(&u) || sscanf(u.release, "%u.%u", &a, &b) != 2)
+		return false;
+	return a < major || (a == major && b < minor);
+}
+
+static bool locked_down(void)
+{
+	char mode[128] = "";
+	FILE *f = fopen("/sys/kernel/security/lockdown", "re");
+
+	if (!f)
+		return false;
+	if (!fgets(mode, sizeof(mode), f))
+		mode[0] = 0;
+	fclose(f);
+	return strstr(mode, "[confidentiality]");
+}
+
+static void explain(int err)
+{
+	if (access("/sys/kernel/btf/vmlinux", R_OK))
+		fprintf(stderr, "csf: this kernel has no BTF (/sys/kernel/btf/vmlinux): it takes one "
+				"built with CONFIG_DEBUG_INFO_BTF\n");
+	else if (kernel_before(5, 19))
+		fprintf(stderr, "csf: this kernel is too old: pages need Linux 5.19 or later\n");
+	else if (locked_down())
+		fprintf(stderr, "csf: kernel lockdown (confidentiality) keeps BPF programs from "
+				"reading the kernel: boot with lockdown=integrity\n");
+	else if (err == -EPERM || err == -EACCES)
+		fprintf(stderr, "csf: not permitted to load BPF programs: run as root, or with "
+				"CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE\n");
+	else
+		fprintf(stderr, "csf: cannot load the BPF programs: %s\n%s", strerror(-err),
+			warnings);
+}
+
+static bool kernel_has_symbol(const char *name)
+{
+	char line[256], symbol[128];
+	bool found = false;
+	FILE *f = fopen("/proc/kallsyms", "re");
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = sscanf(line, "%*s %*s %127s", symbol) == 1 && !strcmp(symbol, name);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/*
+ * 6.2 brought bpf_task_storage_get_recur(), which does not fail while somebody else's program is at
+ * it; later ones do without the function, since none fails.
+ */
+static bool storage_dependable(void)
+{
+	return !kernel_before(6, 2) || kernel_has_symbol("bpf_task_storage_get_recur");
+}
+
+/* An iterator over the elements of a map; NULL with errno. */
+static struct bpf_link *attach_iterator(struct bpf_program *prog, const struct bpf_map *map)
+{
+	union bpf_iter_link_info info = { .map.map_fd = bpf_map__fd(map) };
+	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info,
+		    .link_info_len = sizeof(info));
+
+	return bpf_program__attach_iter(prog, &opts);
+}
+
+static int attach_iterators(struct csf_loaded *l)
+{
+	struct writer_bpf *skel = l->skel;
+
+	l->register_link = attach_iterator(skel->progs.csf_register, skel->maps.once);
+	if (!l->register_link)
+		return -errno;
+	if (!bpf_program__autoload(skel->progs.csf_count_irqs))
+		return 0;
+	l->irqs_link = attach_iterator(skel->progs.csf_count_irqs, skel->maps.cpu_irqs);
+	return l->irqs_link ? 0 : -errno;
+}
+
+/* Epochs are told apart across restarts by where they start. */
+static uint64_t first_epoch(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static int load(struct csf_loaded *l, bool force_hash)
+{
+	int err;
+
+	l->skel = writer_bpf__open();
+	if (!l->skel)
+		return -errno;
+	l->skel->rodata->use_hash = force_hash || !storage_dependable();
+	l->skel->bss->epochs = first_epoch();
+	/* whichever is not used shall not take memory */
+	if (!l->skel->rodata->use_hash)
+		bpf_map__set_max_entries(l->skel->maps.hashed_refs, 1);
+	/* an iterator needs to be told over what */
+	bpf_program__set_autoattach(l->skel->progs.csf_register, false);
+	bpf_program__set_autoattach(l->skel->progs.csf_count_irqs, false);
+	/* variables are found by name, if CONFIG_KALLSYMS_ALL keeps those; else cpu_page.c asks /proc */
+	bpf_program__set_autoload(l->skel->progs.csf_count_irqs, kernel_has_symbol("kstat"));
+	bpf_map__set_max_entries(l->skel->maps.cpu_irqs, libbpf_num_possible_cpus());
+	err = writer_bpf__load(l->skel);
+	if (!err)
+		err = writer_bpf__attach(l->skel);
+	return err ? err : attach_iterators(l);
+}
+
+int csf_load(struct csf_loaded *l, bool force_hash)
+{
+	int err;
+
+	memset(l, 0, sizeof(*l));
+	warnings[0] = 0;
+	libbpf_set_print(keep_warning);
+	err = load(l, force_hash);
+	if (err) {
+		explain(err);
+		csf_unload(l);
+		return -1;
+	}
+	l->maps.chunks_fd = bpf_map__fd(l->skel->maps.chunks);
+	l->maps.chunk_use_fd = bpf_map__fd(l->skel->maps.chunk_use);
+	l->maps.btf_fd = bpf_object__btf_fd(l->skel->obj);
+	l->maps.key_type = bpf_map__btf_key_type_id(l->skel->maps.chunk_template);
+	l->maps.value_type = bpf_map__btf_value_type_id(l->skel->maps.chunk_template);
+	l->cpu_irqs_fd = bpf_map__fd(l->skel->maps.cpu_irqs);
+	l->clients_fd = bpf_map__fd(l->skel->maps.clients);
+	return 0;
+}
+
+void csf_unload(struct csf_loaded *l)
+{
+	bpf_link__destroy(l->irqs_link);
+	bpf_link__destroy(l->register_link);
+	writer_bpf__destroy(l->skel);
+}
+
+int csf_load_iterator(const struct csf_loaded *l)
+{
+	return bpf_iter_create(bpf_link__fd(l->register_link));
+}
+
+bool csf_load_count_irqs(const struct csf_loaded *l)
+{
+	int fd = l->irqs_link ? bpf_iter_create(bpf_link__fd(l->irqs_link)) : -1;
+	char nothing[64];
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	do {
+		n = read(fd, nothing, sizeof(nothing));
+	} while (n > 0);
+	close(fd);
+	return !n;
+}

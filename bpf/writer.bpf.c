@@ -1,0 +1,617 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Writes the pages of registered threads at their context switches, as kmod/thread.c does, with
+ * CLOCK_MONOTONIC as the clock, since a BPF program cannot read the TSC.
+ *
+ * Pages are the values of inner maps (chunks) that belong to one process each and are frozen: user
+ * space can map them, and nobody but these programs can write them. On x86 stores are seen in
+ * program order, so compiler barriers around the sequence count are enough for readers on other
+ * CPUs too; elsewhere an atomic exchange orders them.
+ */
+#include "kernel.h"
+#include "writer.h"
+#include "csf_bucket.h"
+#include "uapi/csf_service.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define EPERM 1
+#define EAGAIN 11
+#define ENOMEM 12
+#define EACCES 13
+#define PF_IO_WORKER 0x00000010
+#define PF_USER_WORKER 0x00004000
+#define PF_KTHREAD 0x00200000
+
+const volatile bool use_hash; /* task storage fails while the CPU is busy in it (before 6.2) */
+
+__u64 epochs;
+__u64 lost[CSF_LOST_MAX];
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct csf_ref);
+} refs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, CSF_MAX_HASHED);
+	__type(key, __u32);
+	__type(value, struct csf_ref);
+} hashed_refs SEC(".maps");
+
+struct csf_chunk_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__type(key, __u32);
+	__type(value, struct csf_slot);
+} chunk_template SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, CSF_MAX_CHUNKS);
+	__type(key, __u32);
+	__array(values, struct csf_chunk_map);
+} chunks SEC(".maps") = { .values = { &chunk_template } };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CSF_MAX_CHUNKS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct csf_chunk);
+} chunk_use SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, CSF_MAX_CLIENTS);
+	__type(key, __u32);
+	__type(value, struct csf_client);
+} clients SEC(".maps");
+
+/* By CPU: the interrupts that /proc/stat only has as a sum. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct csf_cpu_irqs);
+} cpu_irqs SEC(".maps");
+
+extern const struct kernel_stat kstat __ksym;
+
+/* One element: an iterator over it runs its program once, as the thread that reads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} once SEC(".maps");
+
+static __always_inline struct csf_ref *ref_of(struct task_struct *p)
+{
+	struct csf_ref *ref;
+	__u32 tid;
+
+	if (!use_hash)
+		return p->bpf_storage ? bpf_task_storage_get(&refs, p, 0, 0) : 0;
+	tid = p->pid;
+	ref = bpf_map_lookup_elem(&hashed_refs, &tid);
+	return ref && ref->start_time == p->start_time ? ref : 0;
+}
+
+static __always_inline struct csf_thread_page *page_of(const struct csf_ref *ref)
+{
+	__u32 chunk = ref->chunk, slot = ref->slot;
+	struct csf_slot *s;
+	void *map;
+
+	map = bpf_map_lookup_elem(&chunks, &chunk);
+	if (!map)
+		return 0;
+	s = bpf_map_lookup_elem(map, &slot);
+	return s ? &s->page : 0;
+}
+
+static __always_inline void write_begin(struct csf_thread_page *p)
+{
+#ifdef __TARGET_ARCH_x86
+	(*(volatile __u32 *)&p->seq)++;
+	barrier();
+#else
+	__sync_lock_test_and_set(&p->seq, p->seq + 1);
+#endif
+}
+
+static __always_inline void write_end(struct csf_thread_page *p)
+{
+#ifdef __TARGET_ARCH_x86
+	barrier();
+	(*(volatile __u32 *)&p->seq)++;
+#else
+	__sync_lock_test_and_set(&p->seq, p->seq + 1);
+#endif
+}
+
+static __always_inline bool in_iowait(struct task_struct *task)
+{
+	return BPF_CORE_READ_BITFIELD(task, in_iowait);
+}
+
+static __always_inline bool is_runnable(struct task_struct *p)
+{
+	struct sched_entity___delayed *se = (void *)&p->se;
+	struct task_struct___blocked *b = (void *)p;
+
+	if (!p->on_rq)
+		return 0;
+	if (bpf_core_field_exists(se->sched_delayed) && se->sched_delayed)
+		return 0;
+	return !bpf_core_field_exists(b->is_blocked) || !b->is_blocked;
+}
+
+static __always_inline void copy_io(struct csf_thread_page *page, struct task_struct *p)
+{
+	if (bpf_core_field_exists(p->ioac.rchar)) {
+		page->rchar = p->ioac.rchar;
+		page->wchar = p->ioac.wchar;
+		page->syscr = p->ioac.syscr;
+		page->syscw = p->ioac.syscw;
+	}
+	if (bpf_core_field_exists(p->ioac.read_bytes)) {
+		page->read_bytes = p->ioac.read_bytes;
+		page->write_bytes = p->ioac.write_bytes;
+		page->cancelled_write_bytes = p->ioac.cancelled_write_bytes;
+	}
+}
+
+static __always_inline void copy_task(struct csf_thread_page *page, struct task_struct *p)
+{
+	page->tid = p->pid;
+	page->sum_exec_ns = p->se.sum_exec_runtime;
+	page->run_delay_ns = p->sched_info.run_delay;
+	page->pcount = p->sched_info.pcount;
+	page->nvcsw = p->nvcsw;
+	page->nivcsw = p->nivcsw;
+	page->utime_ns = p->utime;
+	page->stime_ns = p->stime;
+	page->min_flt = p->min_flt;
+	page->maj_flt = p->maj_flt;
+	copy_io(page, p);
+}
+
+/* The clock may step back a little when the kernel adjusts it: no bucket may shrink. */
+static __always_inline __u64 not_before(__u64 now, __u64 last)
+{
+	return (__s64)(now - last) < 0 ? last : now;
+}
+
+static __always_inline __u64 min_u64(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
+
+/* Time that the thread spent off the CPU, in the state in which it left. */
+static __always_inline void add_off_cpu(struct csf_thread_page *page, __u64 ns)
+{
+	switch (page->state) {
+	case CSF_RUNQ:
+		page->runq_cyc += ns;
+		break;
+	case CSF_DSLEEP:
+		page->dsleep_cyc += ns;
+		break;
+	case CSF_IOWAIT:
+		page->iowait_cyc += ns;
+		break;
+	default:
+		page->sleep_cyc += ns;
+		break;
+	}
+}
+
+/*
+ * Tracepoints can be missed: a tracer may be skipped, and some virtual machines run old kernel text
+ * in some contexts. Then the page says that the thread is off its CPU while it is on it, or the
+ * reverse. The time is split by what the scheduler itself counted since the last switch we saw.
+ */
+static __always_inline void missed_in(struct csf_thread_page *page, const struct csf_ref *ref,
+				      struct task_struct *p, __u64 now)
+{
+	__u64 last = page->last_switch_tsc, past = now - last;
+	__u64 delay = min_u64(p->sched_info.run_delay - page->run_delay_ns, past);
+	__u64 ran = min_u64(p->se.sum_exec_runtime - page->sum_exec_ns, past);
+	__u64 slept = past - ran;
+
+	if (page->state == CSF_RUNQ)
+		slept = 0;
+	else if (ref->woken_ns - last <= past)
+		slept = ref->woken_ns - last;
+	slept = min_u64(slept, past - delay);
+	add_off_cpu(page, slept);
+	page->runq_cyc += delay;
+	page->oncpu_cyc += past - delay - slept;
+	page->nr_switch_in++;
+	page->nr_guessed++;
+	page->state = CSF_ONCPU;
+	page->last_switch_tsc = now;
+}
+
+static __always_inline void missed_out(struct csf_thread_page *page, const struct csf_ref *ref,
+				       struct task_struct *p, __u64 now)
+{
+	__u64 past = now - page->last_switch_tsc;
+	__u64 ran = min_u64(p->se.sum_exec_runtime - page->sum_exec_ns, past);
+
+	page->oncpu_cyc += ran;
+	page->last_switch_tsc += ran;
+	page->nr_guessed++;
+	if (ref->woken_ns - page->last_switch_tsc <= past - ran) {
+		page->state = CSF_SLEEP;
+		page->nr_block++;
+	} else {
+		page->state = CSF_RUNQ;
+		page->nr_preempt++;
+	}
+}
+
+static __always_inline void switch_out(struct csf_thread_page *page, const struct csf_ref *ref,
+				       struct task_struct *p, __u64 now)
+{
+	bool runnable = is_runnable(p);
+	__u32 state = p->__state;
+
+	now = not_before(now, page->last_switch_tsc);
+	write_begin(page);
+	if (page->state != CSF_ONCPU)
+		missed_in(page, ref, p, now);
+	page->oncpu_cyc += now - page->last_switch_tsc;
+	page->last_switch_tsc = now;
+	page->state = csf_bucket(runnable, in_iowait(p), state);
+	if (runnable) {
+		page->nr_preempt++;
+	} else {
+		page->nr_block++;
+		if (state & CSF_TASK_WAKING)
+			page->nr_waking++;
+	}
+	copy_task(page, p);
+	write_end(page);
+}
+
+static __always_inline void switch_in(struct csf_thread_page *page, const struct csf_ref *ref,
+				      struct task_struct *p, __u64 now)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 past, waited = 0;
+
+	now = not_before(now, page->last_switch_tsc);
+	write_begin(page);
+	if (page->state == CSF_ONCPU)
+		missed_out(page, ref, p, now);
+	past = now - page->last_switch_tsc;
+	if (page->state != CSF_RUNQ && ref->woken_ns - page->last_switch_tsc <= past)
+		waited = now - ref->woken_ns;
+	page->runq_cyc += waited;
+	add_off_cpu(page, past - waited);
+	page->state = CSF_ONCPU;
+	page->last_switch_tsc = now;
+	page->nr_switch_in++;
+	if (page->cpu != cpu) {
+		page->cpu = cpu;
+		page->nr_migrate++;
+	}
+	write_end(page);
+}
+
+/*
+ * Most switches are between tasks that are none of ours, so the programs look before they do anything
+ * else: what follows is out of their way, with its own stack and registers. Few tasks have any
+ * task storage; a hash has to be asked.
+ */
+static __always_inline bool maybe_ours(struct task_struct *p)
+{
+	return use_hash || p->bpf_storage;
+}
+
+static __noinline int out_and_in(struct task_struct *prev, struct task_struct *next)
+{
+	struct csf_ref *ref = ref_of(prev);
+	struct csf_thread_page *page = ref ? page_of(ref) : 0;
+	__u64 now = 0;
+
+	if (page) {
+		now = bpf_ktime_get_ns();
+		switch_out(page, ref, prev, now);
+	}
+	ref = ref_of(next);
+	page = ref ? page_of(ref) : 0;
+	if (page)
+		switch_in(page, ref, next, now ? now : bpf_ktime_get_ns());
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(csf_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	if (maybe_ours(prev) || maybe_ours(next))
+		out_and_in(prev, next);
+	return 0;
+}
+
+static __noinline int woken(struct task_struct *p)
+{
+	struct csf_ref *ref = ref_of(p);
+
+	if (ref)
+		ref->woken_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(csf_wakeup, struct task_struct *p)
+{
+	if (maybe_ours(p))
+		woken(p);
+	return 0;
+}
+
+static __always_inline void forget(__u32 tid, struct task_struct *p)
+{
+	if (use_hash)
+		bpf_map_delete_elem(&hashed_refs, &tid);
+	else
+		bpf_task_storage_delete(&refs, p);
+}
+
+static __always_inline void give_slot(__u32 chunk, __u32 slot)
+{
+	struct csf_chunk *use = bpf_map_lookup_elem(&chunk_use, &chunk);
+
+	if (use && slot < CSF_CHUNK_SLOTS_MAX)
+		__sync_fetch_and_and(&use->used[slot / 64], ~(1ull << (slot % 64)));
+}
+
+/* The end of a registration: the thread exits, or the program in it is replaced. */
+static __always_inline void end(struct task_struct *p, const struct csf_ref *ref, __u32 tid)
+{
+	struct csf_thread_page *page;
+	__u32 chunk, slot;
+
+	if (!ref)
+		return;
+	chunk = ref->chunk;
+	slot = ref->slot;
+	page = page_of(ref);
+	forget(tid, p);
+	if (page) {
+		__u64 now = not_before(bpf_ktime_get_ns(), page->last_switch_tsc);
+
+		write_begin(page);
+		page->oncpu_cyc += now - page->last_switch_tsc;
+		page->last_switch_tsc = now;
+		page->life = CSF_DEAD;
+		write_end(page);
+	}
+	give_slot(chunk, slot);
+}
+
+static __always_inline void forget_client(struct task_struct *p)
+{
+	__u32 tgid = p->tgid;
+
+	if (bpf_map_lookup_elem(&clients, &tgid))
+		bpf_map_delete_elem(&clients, &tgid);
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(csf_exit, struct task_struct *p)
+{
+	end(p, ref_of(p), p->pid);
+	if (!p->signal->live.counter)
+		forget_client(p);
+	return 0;
+}
+
+/*
+ * The thread goes on, but its mappings are gone. It may have become the leader, with the leader's
+ * TID and start time; where the TID is the key, the old one leads to it. The new program may have
+ * other privileges: what the old one was given shall not show its pages.
+ */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(csf_exec, struct task_struct *p, int old_tid)
+{
+	__u32 tid = old_tid;
+
+	if (use_hash)
+		end(p, bpf_map_lookup_elem(&hashed_refs, &tid), tid);
+	else
+		end(p, ref_of(p), tid);
+	forget_client(p);
+	return 0;
+}
+
+static __always_inline void arm(struct csf_thread_page *page, struct task_struct *p)
+{
+	write_begin(page);
+	page->state = CSF_ONCPU;
+	page->life = CSF_LIVE;
+	page->cpu = bpf_get_smp_processor_id();
+	page->epoch = __sync_fetch_and_add(&epochs, 1);
+	page->nr_waking = 0;
+	page->nr_guessed = 0;
+	page->oncpu_cyc = 0;
+	page->runq_cyc = 0;
+	page->sleep_cyc = 0;
+	page->dsleep_cyc = 0;
+	page->iowait_cyc = 0;
+	page->nr_switch_in = 0;
+	page->nr_preempt = 0;
+	page->nr_block = 0;
+	page->nr_migrate = 0;
+	copy_task(page, p);
+	page->last_switch_tsc = bpf_ktime_get_ns();
+	write_end(page);
+}
+
+/* Takes a free slot of the chunk; -1 if there is none. */
+static __always_inline int take_slot(struct csf_chunk *use)
+{
+	__u32 w, slot;
+
+	for (slot = 0; slot < CSF_CHUNK_SLOTS_MAX; slot++) {
+		__u64 bit = 1ull << (slot % 64), was;
+
+		if (slot >= use->nr_slots)
+			break;
+		w = slot / 64;
+		if (use->used[w & 3] & bit)
+			continue;
+		was = __sync_fetch_and_or(&use->used[w & 3], bit);
+		if (!(was & bit))
+			return slot;
+	}
+	return -1;
+}
+
+static __always_inline int remember(struct task_struct *p, const struct csf_ref *ref)
+{
+	__u32 tid = p->pid;
+	struct csf_ref *made;
+
+	if (use_hash)
+		return bpf_map_update_elem(&hashed_refs, &tid, ref, BPF_ANY);
+	made = bpf_task_storage_get(&refs, p, (void *)ref, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return made ? 0 : -ENOMEM;
+}
+
+/* Up to date again after switches that were missed. */
+static __always_inline void resync(struct csf_thread_page *page, const struct csf_ref *ref,
+				   struct task_struct *p)
+{
+	__u64 now;
+
+	write_begin(page);
+	now = not_before(bpf_ktime_get_ns(), page->last_switch_tsc);
+	if (page->state == CSF_ONCPU)
+		missed_out(page, ref, p, now);
+	missed_in(page, ref, p, now);
+	copy_task(page, p); /* its reader compares the switches with the kernel's */
+	write_end(page);
+}
+
+/*
+ * The page is made ready first and found by the switch program last, so that the two never write at
+ * the same time. A switch in between is missed: then once more.
+ */
+static __always_inline int follow(struct task_struct *p, const struct csf_ref *ref, bool fresh)
+{
+	struct csf_thread_page *page = page_of(ref);
+	int i;
+
+	if (!page)
+		return EAGAIN;
+	for (i = 0; i < 8; i++) {
+		unsigned long switches = p->nvcsw + p->nivcsw;
+
+		if (fresh)
+			arm(page, p);
+		else
+			resync(page, ref, p);
+		if (remember(p, ref)) {
+			__sync_fetch_and_add(&lost[CSF_LOST_STORAGE], 1);
+			return ENOMEM;
+		}
+		if (switches == p->nvcsw + p->nivcsw)
+			return 0;
+		forget(p->pid, p);
+	}
+	__sync_fetch_and_add(&lost[CSF_LOST_RACE], 1);
+	return EAGAIN;
+}
+
+/* The thread is here already; that it asks again may mean that it found its page behind. */
+static __always_inline int registered(struct task_struct *p, const struct csf_ref *known)
+{
+	struct csf_thread_page *page = page_of(known);
+	struct csf_ref ref = *known;
+	int err;
+
+	if (page && page->state == CSF_ONCPU && page->nvcsw + page->nivcsw == p->nvcsw + p->nivcsw)
+		return 0;
+	forget(p->pid, p);
+	err = follow(p, &ref, 0);
+	if (err)
+		give_slot(ref.chunk, ref.slot);
+	return err;
+}
+
+static __always_inline int register_task(struct task_struct *p, struct csf_ticket *ticket)
+{
+	__u32 tgid = p->tgid;
+	struct csf_client *client = bpf_map_lookup_elem(&clients, &tgid);
+	struct csf_ref *known, ref = {};
+	struct csf_chunk *use;
+	int slot, err;
+
+	if (!client)
+		return EACCES;
+	if (p->flags & (PF_IO_WORKER | PF_KTHREAD | PF_USER_WORKER))
+		return EPERM;
+	known = ref_of(p);
+	if (known) {
+		ticket->chunk = known->chunk;
+		ticket->slot = known->slot;
+		return registered(p, known);
+	}
+	ref.chunk = client->chunk;
+	use = bpf_map_lookup_elem(&chunk_use, &ref.chunk);
+	slot = use ? take_slot(use) : -1;
+	if (slot < 0)
+		return EAGAIN;
+	ref.slot = slot;
+	ref.start_time = p->start_time;
+	err = follow(p, &ref, 1);
+	if (err)
+		give_slot(ref.chunk, ref.slot);
+	ticket->chunk = ref.chunk;
+	ticket->slot = ref.slot;
+	return err;
+}
+
+SEC("iter/bpf_map_elem")
+int csf_register(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct csf_ticket ticket = {};
+
+	if (!ctx->value)
+		return 0;
+	ticket.err = register_task(bpf_get_current_task_btf(), &ticket);
+	ticket.now_ns = bpf_ktime_get_ns();
+	bpf_seq_write(ctx->meta->seq, &ticket, sizeof(ticket));
+	return 0;
+}
+
+/* An iterator over cpu_irqs: fills in one CPU at a time. */
+SEC("iter/bpf_map_elem")
+int csf_count_irqs(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct csf_cpu_irqs *irqs = ctx->value;
+	const struct kernel_stat *stat;
+	__u32 *cpu = ctx->key;
+	int i;
+
+	if (!cpu || !irqs)
+		return 0;
+	stat = bpf_per_cpu_ptr(&kstat, *cpu);
+	if (!stat)
+		return 0;
+	irqs->irqs = stat->irqs_sum;
+	irqs->softirqs = 0;
+	for (i = 0; i < 10; i++)
+		irqs->softirqs += stat->softirqs[i];
+	return 0;
+}

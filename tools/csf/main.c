@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+/* csf: what the scheduler does, to a program and to the machine. */
+#define _GNU_SOURCE
+#include "csf.h"
+
+#include <argp.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int help(int argc, char **argv);
+
+static const struct csf_command commands[] = {
+	{ "run", "run a command with pages, starting a service for it if there is no writer",
+	  csf_run },
+	{ "serve", "write the pages of local processes by BPF, where no module is loaded", csf_serve },
+	{ "help", "show this list, or the help of a command", help },
+};
+
+#define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const struct csf_command *find(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < NR_COMMANDS; i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	return NULL;
+}
+
+static void list(FILE *f)
+{
+	size_t i;
+
+	fprintf(f, "Usage: csf COMMAND [OPTION...]\n\n");
+	for (i = 0; i < NR_COMMANDS; i++)
+		fprintf(f, "  %-8s %s\n", commands[i].name, commands[i].summary);
+	fprintf(f, "\n'csf COMMAND --help' tells more about a command.\n");
+}
+
+static int unknown(const char *name)
+{
+	fprintf(stderr, "csf: there is no command '%s'; 'csf help' lists them\n", name);
+	return CSF_EXIT_USAGE;
+}
+
+/* argp prints names as they are called: "csf serve" */
+static int call(const struct csf_command *c, int argc, char **argv)
+{
+	static char name[32];
+
+	snprintf(name, sizeof(name), "csf %s", c->name);
+	argv[0] = name;
+	return c->run(argc, argv);
+}
+
+static int help(int argc, char **argv)
+{
+	char option[] = "--help", *args[] = { NULL, option, NULL };
+	const struct csf_command *c = argc > 1 ? find(argv[1]) : NULL;
+
+	if (argc > 1 && !c)
+		return unknown(argv[1]);
+	if (c && c->run != help)
+		return call(c, 2, args);
+	list(stdout);
+	return fflush(stdout) ? CSF_EXIT_FAIL : 0;
+}
+
+void csf_argp_init(void)
+{
+	argp_program_version = "csf " CSF_VERSION;
+	argp_err_exit_status = CSF_EXIT_USAGE;
+}
+
+unsigned long long csf_number(const char *text, const char *what, unsigned long long min,
+			      unsigned long long max)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (isdigit((unsigned char)text[0]) && !*end && !errno && n >= min && n <= max)
+		return n;
+	fprintf(stderr, "csf: %s must be a number from %llu to %llu, not '%s'\n", what, min, max,
+		text);
+	exit(CSF_EXIT_USAGE);
+}
+
+int main(int argc, char **argv)
+{
+	const struct csf_command *c;
+
+	csf_argp_init();
+	if (argc < 2) {
+		list(stderr);
+		return CSF_EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+		return puts(argp_program_version) < 0 || fflush(stdout) ? CSF_EXIT_FAIL : 0;
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return help(1, argv);
+	c = find(argv[1]);
+	return c ? call(c, argc - 1, argv + 1) : unknown(argv[1]);
+}
