@@ -6,7 +6,7 @@
 #
 # unit: what runs in user space. bookworm: the module on Linux 6.1. icount: on 6.1 with a clock that counts
 # instructions. newest: on the newest kernel of tests/debian/KERNELS. virtme: through virtme-ng, with the
-# running kernel, or KREL=, or 6.1. harness: guests that misbehave must be noticed.
+# running kernel, or KREL=, or 6.1. bpf: the BPF service on this machine, as root. bpf_guest: on 6.1. harness: guests that misbehave must be noticed.
 #
 # The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
 # "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
@@ -29,6 +29,17 @@ stage_icount() {
 }
 # With a trusted TSC, as bookworm's guest goes without.
 stage_newest() { APPEND="tsc=reliable ${APPEND:-}" tests/debian/run.sh "$(newest_suite)"; }
+stage_bpf() {
+	local program
+	if [ "$(id -u)" != 0 ] || [ ! -r /sys/kernel/btf/vmlinux ]; then
+		echo "skip BPF on this machine: it takes root and a kernel with BTF"
+		return
+	fi
+	make -s --no-print-directory csf tests || return
+	tests/csf.sh || return
+	for program in build/tests/t_serve*; do "$program" || return; done
+}
+stage_bpf_guest() { WRITER=bpf tests/debian/run.sh bookworm; }
 stage_harness() { tests/harness.sh; }
 
 stage_virtme() {

@@ -451,7 +451,9 @@ static void test_times(void)
 	cpu = t_diff(&a, &b).oncpu;
 	t_note("user %.3f ms + system %.3f of %.3f ms on the CPU", user, system, cpu);
 	CHECK(user > system, "user %.3f ms, system %.3f of a busy loop", user, system);
-	CHECK(user + system < 1.1 * cpu + 10 && user + system > (t_icount() ? 0.9 : 0.2) * cpu - 10,
+	/* a tick counts whole for whoever it finds: elsewhere that can be this thread too often */
+	CHECK(user + system < (t_icount() ? 1.1 : 1.6) * cpu + 10 &&
+		      user + system > (t_icount() ? 0.9 : 0.2) * cpu - 10,
 	      "user %.3f ms and system %.3f of %.3f on the CPU", user, system, cpu);
 }
 

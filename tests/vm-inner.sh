@@ -6,6 +6,8 @@
 #
 #	tests/vm-inner.sh TEST...
 #
+# With CSF_WRITER=bpf the tests run on the BPF service in place of the module, which is not loaded.
+#
 # TEST is a program build/tests/t_TEST or a script tests/TEST.sh. "bench" and "demo" are not tests but
 # run in the same place: bench loads the module itself, to measure without it first.
 #
@@ -16,6 +18,7 @@ cd "$top" || exit 100
 ko=${CSF_KO:-$top/kmod/coarse_stat_fs.ko}
 mnt=/sys/kernel/coarse_stat_fs
 name=coarse_stat_fs
+on_writer=
 failed=0
 
 ok() { echo "ok $1"; }
@@ -48,7 +51,7 @@ log_is_clean() { # TEST MARK
 	echo "$found" | head -n 40 | sed 's/^/# /'
 }
 
-references() { cat /sys/module/$name/refcnt; }
+references() { cat /sys/module/$name/refcnt 2>/dev/null || echo 0; }
 
 # Objects of threads that ended are dropped after an RCU grace period.
 references_are() { # NUMBER
@@ -64,7 +67,7 @@ run_one() { # TEST
 	if [ -f "tests/$1.sh" ]; then
 		sh "tests/$1.sh"
 	elif [ -x "build/tests/t_$1" ]; then
-		"build/tests/t_$1"
+		$on_writer "build/tests/t_$1"
 	else
 		echo "there is neither tests/$1.sh nor build/tests/t_$1"
 		false
@@ -112,7 +115,15 @@ unload() {
 	[ ! -e $mnt ] || not_ok "$mnt is still there"
 }
 
-tests() { # TEST...
+# Nothing to load, nothing to take out; that nothing is left is a test of its own (t_serve).
+tests_on_bpf() { # TEST...
+	on_writer="build/csf run --"
+	for test; do
+		run_test "$test"
+	done
+}
+
+tests_on_module() { # TEST...
 	load || return
 	for test; do
 		run_test "$test"
@@ -120,6 +131,10 @@ tests() { # TEST...
 	mark "begin unload"
 	unload
 	log_is_clean unload "begin unload"
+}
+
+tests() { # TEST...
+	"tests_on_${CSF_WRITER:-module}" "$@"
 	complaints=$(complaints begin)
 	check "the kernel log is clean" [ -z "$complaints" ]
 }

@@ -15,7 +15,7 @@ here=$(dirname "$(realpath "$0")")
 kernel_modules="virtio_pci virtio_blk crc32c_generic ext4"
 
 add_busybox() {
-	mkdir -p "$stage"/{bin,dev,proc,sys,tmp,etc,mnt,out,lib64,lib/x86_64-linux-gnu}
+	mkdir -p "$stage"/{bin,dev,proc,run,sys,tmp,etc,mnt,out,lib64,lib/x86_64-linux-gnu}
 	ln -sfn bin "$stage"/sbin
 	cp "$rootfs"/bin/busybox "$stage"/bin/
 	"$rootfs"/bin/busybox --list | grep -vx busybox | while read -r applet; do ln -sf busybox "$stage/bin/$applet"; done

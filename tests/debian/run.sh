@@ -11,6 +11,7 @@
 #	VM_DEBUG=0     no memory debugging, no panic on a warning (default 1)
 #	VM_TIMEOUT=s   hard limit for the boot and all tests in it (600)
 #	ICOUNT=1       one CPU whose clock counts instructions: timing without noise, no disk
+#	WRITER=bpf     the BPF service in place of the module, on the tests that know no writer
 #	APPEND=...     more kernel parameters, tsc=reliable for one
 #	ACCEL=kvm|tcg  do not probe KVM
 #	VM_CPUS=2 VM_MEMORY=1G VM_DISK_IOPS=200
@@ -39,7 +40,8 @@ parse() {
 	tests=$*
 	series=$(suite_field 3)
 	[ -n "$series" ] || usage_error "$here/KERNELS has no suite '$suite'"
-	[ -n "$tests" ] || tests=$(make -s --no-print-directory -C "$top" list-tests)
+	[ -n "$tests" ] || tests=$(make -s --no-print-directory -C "$top" "list-${WRITER:+$WRITER-}tests") ||
+		usage_error "there is no writer '$WRITER'"
 	vm_check_settings
 	vm_check_tests
 }
@@ -61,7 +63,13 @@ find_kernel() {
 build_tree() { # as much as the tests need, so that somebody's unfinished test stops nobody else
 	# shellcheck disable=SC2046 # a list
 	vm_build "for Linux $release" \
-		as_root "$here"/build.sh "$cache"/rootfs "$release" module $(vm_targets) "TESTS=$tests"
+		as_root "$here"/build.sh "$cache"/rootfs "$release" module $(vm_targets) "TESTS=$tests" SERVE_TESTS=
+}
+
+add_csf() { # STAGE: static, since what it takes to build BPF programs is here, not in the suite
+	vm_build "csf" make -s --no-print-directory -C "$top" build/csf-static
+	mkdir -p "$1"/csf/build
+	cp "$top"/build/csf-static "$1"/csf/build/csf
 }
 
 pack() { # the initramfs, with this run's secrets and wishes
@@ -77,7 +85,9 @@ pack() { # the initramfs, with this run's secrets and wishes
 		CSF_TSC_RELIABLE=$(vm_tsc_reliable "$arguments")
 		CSF_VM_DEBUG=$VM_DEBUG
 		CSF_RELEASE=$release
+		CSF_WRITER=${WRITER:-module}
 	ENV
+	[ "${WRITER:-}" != bpf ] || add_csf "$stage"
 	"$here"/initramfs.sh "$cache"/rootfs "$release" "$stage" >"$vm_dir"/initramfs
 	rm -rf "$stage"
 }
