@@ -4,5 +4,6 @@
 # Installs what is missing, then make demo. Nothing is ever loaded into this machine's kernel.
 set -eu
 cd "$(dirname "$0")"
-scripts/setup.sh demo
+scripts/setup.sh build
+scripts/demo.sh --here || scripts/setup.sh demo
 scripts/give-back.sh make --no-print-directory demo

@@ -4,7 +4,7 @@
 #
 #	scripts/setup.sh [build] [demo] [check] [lint]
 #
-# build: compiler, make and, if Debian has them, the running kernel's headers; demo: and QEMU and
+# build: compilers, make and, if Debian has them, the running kernel's headers; demo: and QEMU and
 # mmdebstrap for a Debian guest; check: and the other compilers and virtme-ng; lint: the linters.
 # On Debian 12 virtme-ng comes from Debian 13, and QEMU from bookworm-backports (MIRROR= as for
 # tests/debian/run.sh), by an apt configuration under build/: /etc/apt stays as it is.
@@ -16,9 +16,9 @@ top=$(realpath "$(dirname "$0")"/..)
 
 packages_of() { # SET
 	case $1 in
-	build) echo make gcc libc6-dev ;;
+	build) echo make gcc libc6-dev clang bpftool libbpf-dev libelf-dev zlib1g-dev ;;
 	demo) echo make gcc libc6-dev mmdebstrap debian-archive-keyring e2fsprogs cpio xz-utils ;;
-	check) packages_of demo; echo g++ clang libclang-rt-dev kmod udev file python3 busybox-static ;;
+	check) packages_of build; packages_of demo; echo g++ clang libclang-rt-dev kmod udev file python3 busybox-static ;;
 	lint) echo make clang-format clang-tidy bear shellcheck xz-utils ;;
 	*) usage_error "'$1' is not one of build, demo, check, lint" ;;
 	esac
