@@ -46,7 +46,7 @@ check: ## unit tests, then the module in a 6.1 guest and in an instruction-count
 	@tests/check.sh unit bookworm icount
 
 check-all: ## check, a 7.x kernel, BPF here and in a guest, the virtme-ng way, and the test harness itself
-	@tests/check.sh --total unit bookworm icount newest bpf bpf_guest virtme harness
+	@tests/check.sh --total unit bookworm icount newest bpf bpf_guest arm64 virtme harness
 
 vm: ## all tests in a guest with the running kernel, or KREL=, where it can be had
 	@tests/vm.sh

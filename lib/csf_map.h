@@ -128,6 +128,7 @@ static inline uint64_t csf_now_ordered_(uint32_t clock, uint32_t *cpu)
 		return now;
 	}
 #endif
+	(void)clock;
 	return csf_mono_ns_();
 }
 

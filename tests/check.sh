@@ -6,7 +6,8 @@
 #
 # unit: what runs in user space. bookworm: the module on Linux 6.1. icount: on 6.1 with a clock that counts
 # instructions. newest: on the newest kernel of tests/debian/KERNELS. virtme: through virtme-ng, with the
-# running kernel, or KREL=, or 6.1. bpf: the BPF service on this machine, as root. bpf_guest: on 6.1. harness: guests that misbehave must be noticed.
+# running kernel, or KREL=, or 6.1. bpf: the BPF service on this machine, as root. bpf_guest: on 6.1. arm64: it
+# compiles there. harness: guests that misbehave must be noticed.
 #
 # The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
 # "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
@@ -39,6 +40,7 @@ stage_bpf() {
 	tests/csf.sh || return
 	for program in build/tests/t_serve*; do "$program" || return; done
 }
+stage_arm64() { tests/arm64.sh; }
 stage_bpf_guest() { WRITER=bpf tests/debian/run.sh bookworm; }
 stage_harness() { tests/harness.sh; }
 

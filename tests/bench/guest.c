@@ -213,6 +213,20 @@ static void cpu_snap(double *values)
 	}
 }
 
+static void clock_gettime_loop(double *values)
+{
+	struct timespec ts;
+	int i, call;
+
+	for (i = 0; i < WINDOWS; i++) {
+		double start = now();
+
+		for (call = 0; call < CALLS; call++)
+			clock_gettime(CLOCK_MONOTONIC, &ts);
+		values[i] = (now() - start) / CALLS;
+	}
+}
+
 /* A thread's first snapshot: open, fstat, mmap, close, and the faults that bring the page in. */
 static double first_snap;
 
@@ -265,6 +279,7 @@ static const struct measure {
 	{ "switch_module_registered", registered_ping_pong },
 	{ "switch_10k", crowded_ping_pong },
 	{ "thread_snap", thread_snap },
+	{ "clock_gettime", clock_gettime_loop },
 	{ "cpu_snap", cpu_snap },
 	{ "open_map", open_map },
 };

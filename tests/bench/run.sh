@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # Measure what reading a page costs here, and what the module costs a Debian guest that counts
-# instructions, and hold both against the bars. Takes about two minutes.
+# instructions, and hold both against the bars. Takes about five minutes.
 #
-#	tests/bench/run.sh [native|icount]
+#	tests/bench/run.sh [native|bpf|icount]
 #
-# Writes build/bench/native.json (ns) and build/bench/icount.json (instructions); fails if a bar is missed.
+# Writes build/bench/native.json (ns; bpf adds to it, as root where BPF can write the pages) and
+# build/bench/icount.json (instructions); fails if a bar is missed.
 # SUITE= is the guest's Debian, bookworm (Linux 6.1) unless said otherwise.
 set -eu
 here=$(dirname "$(realpath "$0")")
@@ -16,6 +17,15 @@ native() {
 	echo "# natively, ns: medians of interleaved rounds"
 	make -s --no-print-directory -C "$here" native
 	"$out"/native "$out"/native.json
+}
+
+bpf() {
+	if [ "$(id -u)" != 0 ] || [ ! -r /sys/kernel/btf/vmlinux ]; then
+		echo "# BPF is left out: it takes root and a kernel with BTF"
+		return
+	fi
+	echo "# BPF as the writer, natively, ns: medians of interleaved rounds"
+	"$here"/bpf.sh "$out"/native.json
 }
 
 # What TOMOYO, which Debian has on but without a policy, makes of a path differs by some instructions from
@@ -34,11 +44,12 @@ icount() {
 
 case ${1:-} in
 -h) usage "$0" ;;
-'' | native | icount) ;;
+'' | native | bpf | icount) ;;
 *) usage_error "there is no benchmark '$1'" ;;
 esac
 out=$top/build/bench suite=${SUITE:-bookworm} status=0
 mkdir -p "$out"
 [ "${1:-native}" != native ] || native || status=1
+[ "${1:-bpf}" != bpf ] || bpf || status=1
 [ "${1:-icount}" != icount ] || icount || status=1
 exit "$status"

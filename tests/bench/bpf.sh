@@ -1,0 +1,131 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# What BPF writing the pages costs a switch on this machine, beside libbpf-tools' runqlat.
+#
+#	tests/bench/bpf.sh JSON
+#
+# Each round measures everything once, so that whatever disturbs the machine disturbs all alike; a value is
+# the median of the rounds. Adds them to the flat JSON file. Takes root, and a minute and a half; fails if a
+# bar is missed.
+set -eu
+here=$(dirname "$(realpath "$0")")
+top=$(realpath "$here"/../..)
+. "$top"/scripts/say.sh
+rounds=15
+
+ns() { # NAME MEASURE: by a process of its own
+	"$top"/build/tests/bench_guest ns "$2" | awk -v name="$1" '{ print name "_ns", $2 }' >>"$results"
+}
+
+start() { # WORD-OF-ITS-PROGRAMS COMMAND...: and wait until the kernel runs its programs
+	"${@:2}" >/dev/null 2>&1 &
+	running=$!
+	for _ in $(seq 100); do
+		sleep 0.1
+		! bpftool prog show | grep -q "name $1" || return 0
+	done
+	die "$2 does not start"
+}
+
+stop() {
+	kill -INT "$running"
+	wait "$running" || true
+	running=
+}
+
+one_round() {
+	ns switch_base switch_base
+	start csf_switch "$top"/build/csf serve --socket "$socket"
+	ns switch_bpf_unregistered switch_base
+	ns switch_bpf_registered switch_module_registered
+	ns bpf_snap thread_snap
+	ns bpf_register open_map
+	ns clock_gettime clock_gettime
+	stop
+	[ -n "$runqlat" ] || return 0
+	start sched_s "$runqlat" 1000
+	ns peer_runqlat switch_base
+	stop
+}
+
+crowd() { # against the last round's two threads alone
+	start csf_switch "$top"/build/csf serve --socket "$socket"
+	for _ in 1 2 3; do
+		ns switch_bpf_2 switch_module_registered
+		ns switch_bpf_10k switch_10k
+	done
+	stop
+}
+
+medians() {
+	sort -k1,1 -k2,2g "$results" | awk '
+		$1 != name { emit(); name = $1; n = 0 }
+		{ v[n++] = $2 }
+		END { emit() }
+		function emit() { if (n) print name, (v[int((n - 1) / 2)] + v[int(n / 2)]) / 2 }'
+}
+
+value() { awk -v n="$1" '$1 == n { print $2; found = 1 } END { exit !found }' "$values"; }
+
+holds() { awk "BEGIN { exit !($1) }"; }
+
+bar() { # WHAT VALUE BAR
+	local verdict=ok
+	holds "$2 <= $3" || { verdict=MISSED failed=1; }
+	printf '%-60s %9.3f, bar %s: %s\n' "$1" "$2" "$3" "$verdict"
+}
+
+added() { awk "BEGIN { print $(value "$1") - $(value switch_base_ns) }"; }
+
+judge() {
+	local peer
+	if [ -n "$runqlat" ]; then
+		peer=$(added peer_runqlat_ns)
+		bar "both registered adds to a switch, by what runqlat adds" \
+			"$(awk "BEGIN { print $(added switch_bpf_registered_ns) / $peer }")" 0.7
+		bar "neither registered adds, likewise" \
+			"$(awk "BEGIN { print $(added switch_bpf_unregistered_ns) / $peer }")" 0.2
+	else
+		echo "runqlat of Debian's libbpf-tools is not here to compare with"
+	fi
+	bar "a snapshot, by clock_gettime()" \
+		"$(awk "BEGIN { print $(value bpf_snap_ns) / $(value clock_gettime_ns) }")" 1.4
+	bar "registering a thread, us" "$(awk "BEGIN { print $(value bpf_register_ns) / 1000 }")" 100
+	bar "a switch while 10,000 registered threads sleep, by one without" \
+		"$(awk "BEGIN { print $(value switch_bpf_10k_ns) / $(value switch_bpf_2_ns) }")" 1.1
+}
+
+add_to_json() { # JSON
+	local old=''
+	[ ! -s "$1" ] || old=$(sed '1d;$d' "$1" | grep -v -F "$(sed 's/ .*//; s/.*/"&"/' "$values")" | sed 's/,*$/,/')
+	{
+		echo "{"
+		[ -z "$old" ] || echo "$old"
+		awk '{ printf "%s\t\"%s\": %s", (NR > 1 ? ",\n" : ""), $1, $2 } END { print "" }' "$values"
+		echo "}"
+	} >"$1.new"
+	mv "$1.new" "$1"
+}
+
+end() {
+	[ -z "$running" ] || kill "$running" 2>/dev/null
+	rm -rf "$tmp"
+}
+
+[ "${1:-}" != -h ] || usage "$0"
+[ $# = 1 ] || usage_error "needs the JSON file to add to"
+runqlat=$(command -v runqlat || command -v /usr/sbin/runqlat || true)
+running='' failed=0
+tmp=$(mktemp -d)
+trap end EXIT
+results=$tmp/results values=$tmp/values socket=$tmp/socket
+export CSF_SOCKET=$socket
+make -s --no-print-directory -C "$top" csf
+make -s --no-print-directory -C "$here" guest
+for _ in $(seq $rounds); do one_round; done
+crowd
+medians >"$values"
+add_to_json "$1"
+cat "$values"
+judge
+exit "$failed"
