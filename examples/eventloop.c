@@ -60,7 +60,9 @@ static void die(const char *what)
 	if (errno == ENOENT)
 		fputs("Load the module and mount its file system:\n"
 		      "  sudo insmod kmod/coarse_stat_fs.ko\n"
-		      "  sudo mount -t " CSF_FS_NAME " none " CSF_MOUNT_POINT "\n",
+		      "  sudo mount -t " CSF_FS_NAME " none " CSF_MOUNT_POINT "\n"
+		      "or let BPF write the pages, without the module:\n"
+		      "  sudo csf run COMMAND\n",
 		      stderr);
 	exit(1);
 }

@@ -79,7 +79,10 @@ static void print_how_to_mount(void)
 	else
 		fputs("The module is loaded but its file system is not mounted. Mount it:\n",
 		      stderr);
-	fputs("  sudo mount -t " CSF_FS_NAME " none " CSF_MOUNT_POINT "\n", stderr);
+	fputs("  sudo mount -t " CSF_FS_NAME " none " CSF_MOUNT_POINT "\n"
+	      "Or let BPF write the pages, without the module:\n"
+	      "  sudo csf serve, or sudo csf run COMMAND\n",
+	      stderr);
 }
 
 static int page_error(const char *path)
