@@ -171,8 +171,9 @@ static void test_direct_io(void)
 	t_note_diff(&d);
 	t_note("%llu bytes, iowait %.1f %% of the time off the CPU", bytes, d.iowait / off * 100);
 	CHECK(d.iowait >= 0.9 * off, "iowait %.3f ms of %.3f ms off the CPU", d.iowait, off);
-	CHECK(!(b.p.hdr.flags & CSF_F_IO) || seen == bytes, "read %llu bytes, the page says %llu",
-	      bytes, seen);
+	/* what the file system reads on its way, to find the blocks, is this thread's, too */
+	CHECK(!(b.p.hdr.flags & CSF_F_IO) || (seen >= bytes && seen <= bytes + 65536),
+	      "read %llu bytes, the page says %llu", bytes, seen);
 }
 
 /* Two busy threads on one CPU: each waits while the other one runs. */

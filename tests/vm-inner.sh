@@ -118,6 +118,7 @@ unload() {
 # Nothing to load, nothing to take out; that nothing is left is a test of its own (t_serve).
 tests_on_bpf() { # TEST...
 	on_writer="build/csf run --"
+	export CSF_STRESS_SECONDS=60 # registering takes longer: as many threads as with the module
 	for test; do
 		run_test "$test"
 	done
