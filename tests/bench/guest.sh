@@ -23,6 +23,22 @@ measure() { # MEASURE...: every one in a process of its own
 	done
 }
 
+# The same with BPF as the writer, where the guest was given a csf.
+measure_bpf() {
+	[ -x "$top"/build/csf ] || return 0
+	export CSF_SOCKET=/tmp/csf-socket
+	"$top"/build/csf serve --socket $CSF_SOCKET &
+	service=$!
+	while [ ! -S $CSF_SOCKET ]; do sleep 1; done
+	for pair in switch_base:switch_bpf_unregistered switch_module_registered:switch_bpf_registered \
+		thread_snap:bpf_snap open_map:bpf_register; do
+		"$top"/build/tests/bench_guest $unit "${pair%:*}" | sed "s/^[a-z_]*_$unit/${pair#*:}_$unit/" >>"$results"
+		tail -n 1 "$results"
+	done
+	kill $service
+	wait $service
+}
+
 to_json() {
 	awk 'BEGIN { printf "{" }
 		{ printf "%s\n\t\"%s\": %s", (NR > 1 ? "," : ""), $1, $2 }
@@ -40,4 +56,5 @@ measure switch_module_unregistered switch_module_registered thread_snap cpu_snap
 sleep 1 # objects of ended threads outlive them by a grace period
 umount /sys/kernel/$name
 rmmod $name
+measure_bpf
 to_json <"$results" >"$out/$json"

@@ -69,6 +69,7 @@ add_libraries() { # of every program, by the dynamic loader's own word, run outs
 	# no program names this one: glibc loads it for pthread_exit() and pthread_cancel()
 	cp -L "$rootfs"/lib/x86_64-linux-gnu/libgcc_s.so.1 "$stage"/lib/x86_64-linux-gnu/
 	find "$stage"/csf -path "$stage/csf/build/*" -type f -perm -u+x | while read -r program; do
+		LC_ALL=C grep -qa /ld-linux "$program" || continue # static
 		"$loader" --library-path "$rootfs/lib/x86_64-linux-gnu:$rootfs/usr/lib/x86_64-linux-gnu" \
 			--list "$program" 2>/dev/null || true
 	done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r program; do

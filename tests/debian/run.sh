@@ -66,6 +66,10 @@ build_tree() { # as much as the tests need, so that somebody's unfinished test s
 		as_root "$here"/build.sh "$cache"/rootfs "$release" module $(vm_targets) "TESTS=$tests" SERVE_TESTS=
 }
 
+wants_csf() {
+	[ "${WRITER:-}" = bpf ] || { [ "$tests" = bench ] && "$top"/scripts/bpf-tools.sh clang bpftool cc; }
+}
+
 add_csf() { # STAGE: static, since what it takes to build BPF programs is here, not in the suite
 	vm_build "csf" make -s --no-print-directory -C "$top" build/csf-static
 	mkdir -p "$1"/csf/build
@@ -87,7 +91,7 @@ pack() { # the initramfs, with this run's secrets and wishes
 		CSF_RELEASE=$release
 		CSF_WRITER=${WRITER:-module}
 	ENV
-	[ "${WRITER:-}" != bpf ] || add_csf "$stage"
+	! wants_csf || add_csf "$stage"
 	"$here"/initramfs.sh "$cache"/rootfs "$release" "$stage" >"$vm_dir"/initramfs
 	rm -rf "$stage"
 }
