@@ -6,8 +6,12 @@
  * opens, so a count of one means that nobody has the page open, and only the owner can change
  * that: paused is not stored anywhere. The count falls to zero
  *  - in release() by the owner: the last file unregisters and drops the registration's reference;
+ *  - in open() by the owner after execve(), which ends an object: it starts a new one;
  *  - otherwise after the owner's death: the last switch hands the registration's reference on to
  *    be dropped (csf_bury), files of other processes may outlive that.
+ *
+ * execve() ends an object because the new program may have privileges that those who hold a descriptor
+ * of the old one lack: /proc/PID/io would not show them the counters either.
  *
  * The object of current is found by walking its notifiers: there is no table to go stale, and no
  * address of a task to be compared, since the next task may be at the same one.
@@ -38,6 +42,7 @@ struct csf_thread {
 	struct preempt_notifier notifier;
 	struct csf_thread_page *page;
 	refcount_t refs;
+	u64 exec_id; /* of the program that opened it: current->self_exec_id then */
 	bool moved_asleep; /* see csf_migrate_probe() */
 	union {
 		struct llist_node dead; /* from the last switch to csf_bury() */
@@ -187,7 +192,6 @@ static __always_inline void csf_copy_io(struct csf_thread_page *p, const struct 
 
 static __always_inline void csf_copy_task(struct csf_thread_page *p, const struct task_struct *me)
 {
-	p->tid = me->pid;
 	p->sum_exec_ns = me->se.sum_exec_runtime;
 	p->run_delay_ns = me->sched_info.run_delay;
 	p->pcount = me->sched_info.pcount;
@@ -212,8 +216,10 @@ static void csf_arm(struct csf_thread *t)
 	p->state = CSF_ONCPU;
 	p->life = CSF_LIVE;
 	p->cpu = smp_processor_id();
+	p->tid = current->pid;
 	p->epoch = atomic64_inc_return(&csf_epoch);
 	csf_copy_task(p, current);
+	t->exec_id = current->self_exec_id;
 	t->moved_asleep = false;
 	p->last_switch_tsc = rdtsc();
 }
@@ -350,17 +356,27 @@ static void csf_sched_in(struct preempt_notifier *notifier, int cpu)
 	csf_switch_in(t, cpu, now, past, waited);
 }
 
-/* The last switch of a thread; or its first after the last file was closed by somebody else. */
-static noinline void csf_end(struct csf_thread *t, u16 life)
+static bool csf_executed(const struct csf_thread *t)
+{
+	return current->self_exec_id != t->exec_id;
+}
+
+static void csf_set_life(struct csf_thread_page *p, u16 life)
+{
+	csf_write_begin(&p->seq);
+	p->life = life;
+	csf_write_end(&p->seq);
+}
+
+/* The last switch of a thread; or its first after execve(), or after somebody else closed last. */
+static noinline void csf_end(struct csf_thread *t, unsigned int state)
 {
 	struct csf_thread_page *p = t->page;
+	bool dead = state & CSF_TASK_DEAD;
 
-	if (p->life == CSF_LIVE) {
-		csf_write_begin(&p->seq);
-		p->life = life;
-		csf_write_end(&p->seq);
-	}
-	if (life == CSF_DEAD) {
+	if (p->life == CSF_LIVE)
+		csf_set_life(p, dead || csf_executed(t) ? CSF_DEAD : CSF_PAUSED);
+	if (dead) {
 		struct csf_graveyard *g = this_cpu_ptr(&csf_graveyards);
 
 		/* Unlinking the notifier here would cut the walk that called us short. */
@@ -379,26 +395,24 @@ static void csf_sched_out(struct preempt_notifier *notifier, struct task_struct 
 	bool runnable = csf_task_runnable(me);
 	u64 now = rdtsc();
 
-	if (likely(p->life == CSF_LIVE)) {
-		csf_write_begin(&p->seq);
-		p->oncpu_cyc += now - p->last_switch_tsc;
-		p->last_switch_tsc = now;
-		if (runnable) {
-			p->state = CSF_RUNQ;
-			p->nr_preempt++;
-		} else {
-			p->state = csf_bucket(false, me->in_iowait, state);
-			p->nr_block++;
-			if (unlikely(state & CSF_TASK_WAKING))
-				p->nr_waking++;
-		}
-		csf_copy_task(p, me);
-		csf_write_end(&p->seq);
+	if (unlikely(p->life != CSF_LIVE || csf_executed(t)))
+		return csf_end(t, state);
+	csf_write_begin(&p->seq);
+	p->oncpu_cyc += now - p->last_switch_tsc;
+	p->last_switch_tsc = now;
+	if (runnable) {
+		p->state = CSF_RUNQ;
+		p->nr_preempt++;
+	} else {
+		p->state = csf_bucket(false, me->in_iowait, state);
+		p->nr_block++;
+		if (unlikely(state & CSF_TASK_WAKING))
+			p->nr_waking++;
 	}
-	if (unlikely(state & CSF_TASK_DEAD))
-		csf_end(t, CSF_DEAD);
-	else if (unlikely(refcount_read(&t->refs) == 1))
-		csf_end(t, CSF_PAUSED);
+	csf_copy_task(p, me);
+	csf_write_end(&p->seq);
+	if (unlikely(state & CSF_TASK_DEAD || refcount_read(&t->refs) == 1))
+		csf_end(t, state);
 }
 
 static void csf_thread_free(struct csf_thread *t)
@@ -455,6 +469,21 @@ free_thread:
 	return ERR_PTR(err);
 }
 
+/* The object of current, unless an earlier program in this thread opened it: that one is let go. */
+static struct csf_thread *csf_thread_current(void)
+{
+	struct csf_thread *t = csf_thread_of(current);
+
+	if (!t || !csf_executed(t))
+		return t;
+	preempt_disable();
+	csf_set_life(t->page, CSF_DEAD); /* there may have been no switch since */
+	preempt_enable();
+	preempt_notifier_unregister(&t->notifier);
+	csf_thread_put(t);
+	return NULL;
+}
+
 static int csf_thread_open(struct inode *inode, struct file *file)
 {
 	struct csf_thread *known, *t;
@@ -465,7 +494,7 @@ static int csf_thread_open(struct inode *inode, struct file *file)
 	/* they work for others: whose thread is "self" in io_uring's worker? */
 	if (current->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
 		return -EPERM;
-	known = csf_thread_of(current);
+	known = csf_thread_current();
 	t = known ?: csf_thread_alloc();
 	if (IS_ERR(t))
 		return PTR_ERR(t);

@@ -75,7 +75,7 @@
 /* csf_thread_page.life */
 #define CSF_LIVE 1   /* the writer follows the thread */
 #define CSF_PAUSED 2 /* nobody has the page open: nothing is counted until the owner opens it again */
-#define CSF_DEAD 3   /* the thread has ended; the values are its last */
+#define CSF_DEAD 3   /* the thread has ended, or executed another program; the values are its last */
 
 /* csf_cpu_row.cpu of row 0, which sums all possible CPUs */
 #define CSF_CPU_ALL (~0u)
@@ -146,8 +146,7 @@ CSF_AT(csf_hdr, reserved, 32);
  * @state: CSF_ONCPU to CSF_IOWAIT: where the time since @last_switch_tsc goes (both)
  * @life: CSF_LIVE, CSF_PAUSED or CSF_DEAD (arm, out)
  * @cpu: the CPU the thread is on, or left last (in)
- * @tid: the thread's ID in the initial PID namespace (arm, out: execve() by a thread that is not
- *	 the leader changes it)
+ * @tid: the thread's ID in the initial PID namespace (arm)
  * @epoch: which arming this is: unique since the writer started; values of two epochs must not be
  *	   subtracted (arm)
  * @nr_waking: blocks at which a waker on another CPU had already overwritten the thread's state.
