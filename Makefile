@@ -36,7 +36,7 @@ include bpf/Makefile
 $(B)/eventloop: examples/eventloop.c
 	$(BUILD) -o $@ $< $(LDFLAGS)
 
-demo: ## what slow operations were doing: here if mounted, else in a Debian guest
+demo: ## what slow operations were doing: here if mounted, or by BPF, else in a Debian guest
 	@scripts/demo.sh
 
 unit: ## test what runs in user space, with sanitizers

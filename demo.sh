@@ -1,8 +1,10 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # See coarse_stat_fs explain slow operations, on any Debian machine: sudo ./demo.sh
 # Installs what is missing, then make demo. Nothing is ever loaded into this machine's kernel.
 set -eu
+. "$(dirname "$0")"/scripts/say.sh
+no_arguments "$0" "$@"
 cd "$(dirname "$0")"
 scripts/setup.sh build
 scripts/demo.sh --here || scripts/setup.sh demo

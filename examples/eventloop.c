@@ -62,7 +62,7 @@ static void die(const char *what)
 		      "  sudo insmod kmod/coarse_stat_fs.ko\n"
 		      "  sudo mount -t " CSF_FS_NAME " none " CSF_MOUNT_POINT "\n"
 		      "or let BPF write the pages, without the module:\n"
-		      "  sudo csf run COMMAND\n",
+		      "  sudo build/csf run COMMAND\n",
 		      stderr);
 	exit(1);
 }

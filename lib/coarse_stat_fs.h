@@ -12,9 +12,15 @@
  *	if (csf_format_diff(buf, sizeof(buf), &before, &after) >= 0)
  *		puts(buf);
  *
- * The first call in a thread maps that thread's page (about 10 microseconds); all translation units
- * of one program or shared library use the same mapping. It is taken down when the thread ends,
- * and a forked child maps its own. Nothing here prints; errors are in errno.
+ * The first call in a thread maps that thread's page: four system calls with the module, about 0.1 ms
+ * with a service (the first of a process more), and up to a second if the service hangs. All
+ * translation units of one program or shared library use the same mapping. It is taken down when the
+ * thread ends, and a forked child maps its own. Nothing here prints; errors are in errno, and a
+ * snapshot that failed is one that csf_format_diff() refuses.
+ *
+ * Shared libraries: the cpu page and one page of bookkeeping of a library that uses this header stay
+ * mapped after dlclose(). With -fPIC on glibc, each such library takes about 100 bytes of static TLS,
+ * of which glibc keeps some for dlopen(): enough for some twenty of them.
  *
  * Signals: a function may be called from a signal handler once the interrupted thread has called
  * it with success before; the first call allocates. A child of vfork() must not call anything here (it
@@ -262,11 +268,19 @@ static inline int csf_self_snap_(struct csf_snap *s, int ordered)
  * instructions around it: an operation whose last loads are still under way (a cache miss) may end
  * some hundred cycles after @s->tsc. The buckets add up regardless.
  *
- * Return: 0, or -1 with errno: that of open(2), fstat(2) or mmap(2) on the page file, ENOENT where
- * coarse_stat_fs is not mounted; EPROTO if the file is no page of a version and clock known here;
- * EBUSY in a signal handler that interrupted the thread's first call; ESRCH if the page is not the
- * calling thread's (see the top of this file); ENOMEM, EAGAIN or EINVAL from allocating the
- * per-thread state. For 0.1 s after a failure the same error is returned without a new attempt.
+ * Return: 0, or -1 with errno:
+ *  ENOENT   there is no writer: coarse_stat_fs is not mounted, and no service listens
+ *  EACCES   the page file or the socket of the service is not for this user
+ *  EMFILE   no descriptor is left; mapping takes up to four for a moment
+ *  EDQUOT   the service's limits for this user are reached
+ *  EAGAIN   the service is busy, or did not answer within a second; or there can be no per-thread state
+ *  ESTALE   the writer is gone: the next call looks for another
+ *  EPROTO   the page or the service is of no version and clock known here
+ *  EBUSY    in a signal handler that interrupted the thread's first call
+ *  ESRCH    the page is not the calling thread's (see the top of this file)
+ *  ENOMEM or EINVAL, from allocating the per-thread state
+ * or another one of open(2), fstat(2), mmap(2), socket(2) or connect(2). But for ESTALE and ESRCH of
+ * a page that is mapped, the same error is returned for 0.1 s after a failure without a new attempt.
  */
 static inline int csf_thread_snap(struct csf_snap *s)
 {
@@ -337,7 +351,9 @@ static inline int csf_page_snap(const struct csf_thread_page *page, struct csf_s
  * The first call in a process maps the page, and keeps the writer updating it from then on.
  *
  * Return: 0, or -1 with errno: EINVAL if there can be no such CPU; EAGAIN if the page was being
- * written all the time; else as csf_thread_snap(), for the cpu file.
+ * written all the time, or the service is busy or did not answer within a second; ESTALE if the writer
+ * is gone, and the next call looks for another; ENOENT, EACCES, EMFILE, EDQUOT and others as
+ * csf_thread_snap(), for the cpu page.
  */
 static inline int csf_cpu_snap(struct csf_cpu_snap *c, unsigned int cpu)
 {

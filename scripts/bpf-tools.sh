@@ -1,8 +1,11 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # Check for what building csf takes, and name the packages that are missing.
 #
 #	scripts/bpf-tools.sh CLANG BPFTOOL CC
+. "$(dirname "$0")"/say.sh
+! is_help "${1:-}" || usage "$0"
+[ $# = 3 ] || usage_error "takes three arguments: CLANG BPFTOOL CC"
 missing=
 command -v "$1" >/dev/null || missing="$missing clang"
 command -v "$2" >/dev/null || missing="$missing bpftool"

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-#	scripts/demo.sh [--here]
-#
 # Show what really slow operations were doing: on this machine if coarse_stat_fs is mounted here or BPF can
 # write the pages, else in a Debian guest. Fails unless each operation's largest bucket is the one it
 # must be. --here only asks whether this machine can do without a guest.
+#
+#	scripts/demo.sh [--here]
 set -eu
 top=$(dirname "$(realpath "$0")")/..
 . "$top"/scripts/say.sh
@@ -27,7 +27,10 @@ bpf_works() {
 		"$top"/build/csf run true
 }
 
-if [ "${1:-}" = --here ]; then
+! is_help "${1:-}" || usage "$0"
+[ $# -le 1 ] || usage_error "'$2' is one argument too many"
+[ $# = 0 ] || [ "$1" = --here ] || usage_error "the only option is --here, not '$1'"
+if [ $# = 1 ]; then
 	[ -r $mount_point/thread-self ] || bpf_works
 	exit
 fi

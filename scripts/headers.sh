@@ -1,9 +1,13 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # Is there a kernel build directory? If not, say which package brings it, or that none does.
 #
 #	scripts/headers.sh KDIR
 set -eu
+. "$(dirname "$0")"/say.sh
+! is_help "${1:-}" || usage "$0"
+[ $# = 1 ] || usage_error "takes one argument, the kernel build directory"
+[ -n "$1" ] || usage_error "the kernel build directory has no name"
 kdir=$1
 [ ! -e "$kdir"/Makefile ] || exit 0
 

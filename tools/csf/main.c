@@ -6,9 +6,11 @@
 #include <argp.h>
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int help(int argc, char **argv);
 
@@ -41,6 +43,23 @@ static void list(FILE *f)
 	fprintf(f, "\n'csf COMMAND --help' tells more about a command.\n");
 }
 
+/* Output that is lost is an error, which argp and exit() do not notice. */
+static void flush_stdout(void)
+{
+	errno = 0;
+	if (!(ferror(stdout) | fflush(stdout)))
+		return;
+	fprintf(stderr, "csf: cannot write to standard output: %s\n",
+		strerror(errno ? errno : EIO));
+	_exit(CSF_EXIT_FAIL);
+}
+
+static int too_many(const char *argument)
+{
+	fprintf(stderr, "csf: '%s' is one argument too many; 'csf help' tells more\n", argument);
+	return CSF_EXIT_USAGE;
+}
+
 static int unknown(const char *name)
 {
 	fprintf(stderr, "csf: there is no command '%s'; 'csf help' lists them\n", name);
@@ -64,10 +83,12 @@ static int help(int argc, char **argv)
 
 	if (argc > 1 && !c)
 		return unknown(argv[1]);
+	if (argc > 2)
+		return too_many(argv[2]);
 	if (c && c->run != help)
 		return call(c, 2, args);
 	list(stdout);
-	return fflush(stdout) ? CSF_EXIT_FAIL : 0;
+	return 0;
 }
 
 void csf_argp_init(void)
@@ -91,19 +112,31 @@ unsigned long long csf_number(const char *text, const char *what, unsigned long 
 	exit(CSF_EXIT_USAGE);
 }
 
+static bool is_option(const char *arg, const char *brief, const char *verbose)
+{
+	return !strcmp(arg, brief) || !strcmp(arg, verbose);
+}
+
 int main(int argc, char **argv)
 {
 	const struct csf_command *c;
 
 	csf_argp_init();
+	atexit(flush_stdout);
 	if (argc < 2) {
 		list(stderr);
 		return CSF_EXIT_USAGE;
 	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
-		return puts(argp_program_version) < 0 || fflush(stdout) ? CSF_EXIT_FAIL : 0;
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-		return help(1, argv);
 	c = find(argv[1]);
-	return c ? call(c, argc - 1, argv + 1) : unknown(argv[1]);
+	if (c)
+		return call(c, argc - 1, argv + 1);
+	if (!is_option(argv[1], "-V", "--version") && !is_option(argv[1], "-h", "--help"))
+		return unknown(argv[1]);
+	if (argc > 2)
+		return too_many(argv[2]);
+	if (is_option(argv[1], "-h", "--help"))
+		list(stdout);
+	else
+		puts(argp_program_version);
+	return 0;
 }
