@@ -236,14 +236,18 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* The process, or whoever it gave the descriptor to, may keep the map alive as long as it likes. */
+/*
+ * The process, or whoever it gave the descriptor to, may keep the map alive as long as it likes. To
+ * see that takes CAP_SYS_ADMIN: without that privilege memory that a dead process's descriptors
+ * still hold cannot be seen and is not counted, or nothing would ever be given back.
+ */
 static bool map_gone(const struct chunk *c)
 {
 	int fd = bpf_map_get_fd_by_id(c->map_id);
 
 	if (fd >= 0)
 		close(fd);
-	return fd < 0 && errno == ENOENT;
+	return fd < 0 && (errno == ENOENT || errno == EPERM);
 }
 
 /* Only this thread ends the state LINGERING, so it may look at such chunks without the lock. */

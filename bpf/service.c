@@ -15,7 +15,6 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,18 +33,22 @@
 #define MAX_CLIENTS_PER_USER (CSF_MAX_CLIENTS / 4)
 #define MAX_CHUNKS_PER_USER (CSF_MAX_CHUNKS / 4)
 #define CONN_TIMEOUT_MS 2000
+#define ACCEPT_PAUSE_MS 100
 #define CLIENT_BUCKETS 1024
+
+_Static_assert(sizeof(struct csf_request) == 24 && sizeof(struct csf_reply) == 32, "protocol");
 
 /* What epoll tells us about; each kind of event embeds one. */
 struct source {
 	void (*ready)(struct csf_service *s, struct source *src);
 };
 
-/* A process that has pages, until it is gone. */
+/* A process that may have pages, until it is gone or executes another program. */
 struct client {
 	struct source exited;
 	int pidfd;
 	pid_t pid;
+	uint64_t nonce; /* its requests must carry it; before an execve() nobody can know it */
 	struct csf_user *user;
 	bool has_cpu_page;
 	int *chunks;
@@ -79,6 +82,7 @@ struct csf_service {
 	unsigned int nr_clients, nr_cpu_clients, nr_conns;
 	struct conn *conns, **last_conn; /* the oldest first */
 	uint64_t looked_ms; /* when stalled connections were last looked for */
+	uint64_t paused_ms; /* not 0: when accepting failed for want of descriptors */
 	int epoll_fd, listen_fd, timer_fd;
 	struct source listening, pages_changed, cpu_timer, stopping;
 	bool stop, unlink_socket;
@@ -142,23 +146,10 @@ static void client_gone(struct csf_service *s, struct source *src)
 	free(c);
 }
 
-static int peer_pidfd(int fd, pid_t pid)
-{
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
-	int pidfd;
-	socklen_t len = sizeof(pidfd);
-
-	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len))
-		return pidfd;
-	return syscall(SYS_pidfd_open, pid, 0); /* before 6.5 */
-}
-
 /* NULL with errno */
 static struct client *client_add(struct csf_service *s, const struct conn *conn)
 {
-	struct csf_client known = { CSF_MAX_CHUNKS }; /* none yet */
+	struct csf_client known = { .chunk = CSF_MAX_CHUNKS }; /* none yet */
 	uint32_t pid = conn->peer.pid;
 	struct client *c;
 
@@ -172,7 +163,8 @@ static struct client *client_add(struct csf_service *s, const struct conn *conn)
 	c->exited.ready = client_gone;
 	c->pid = conn->peer.pid;
 	c->user = conn->user;
-	c->pidfd = peer_pidfd(conn->fd, c->pid);
+	c->nonce = known.nonce = csf_new_nonce();
+	c->pidfd = c->nonce ? csf_peer_pidfd(conn->fd, c->pid) : -1;
 	if (c->pidfd < 0)
 		goto free_client;
 	if (bpf_map_update_elem(s->bpf.clients_fd, &pid, &known, BPF_ANY))
@@ -200,7 +192,7 @@ static bool client_known(struct csf_service *s, const struct client *c)
 	struct csf_client known;
 	uint32_t pid = c->pid;
 
-	return !bpf_map_lookup_elem(s->bpf.clients_fd, &pid, &known);
+	return !bpf_map_lookup_elem(s->bpf.clients_fd, &pid, &known) && known.nonce == c->nonce;
 }
 
 static struct client *client_of(struct csf_service *s, const struct conn *conn)
@@ -270,10 +262,13 @@ static int client_grow(struct csf_service *s, struct client *c)
 	return chunk;
 }
 
-/* Points the registration program to the chunk where the process's next thread finds a page. */
+/*
+ * Points the registration program to the chunk where the process's next thread finds a page. Fails
+ * if the process has executed another program since client_of(): that one gets no page from here.
+ */
 static int client_point(struct csf_service *s, const struct client *c, int chunk)
 {
-	struct csf_client known = { chunk };
+	struct csf_client known = { .chunk = chunk, .nonce = c->nonce };
 	uint32_t pid = c->pid;
 
 	return bpf_map_update_elem(s->bpf.clients_fd, &pid, &known, BPF_EXIST) ? -errno : 0;
@@ -323,46 +318,54 @@ static void conn_close(struct csf_service *s, struct conn *conn)
 	free(conn);
 }
 
+static struct csf_reply reply_of(int err)
+{
+	return (struct csf_reply){ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, .err = err };
+}
+
 /* A client that does not take its reply at once does not get it. */
 static void conn_reply(struct csf_service *s, struct conn *conn, const struct csf_reply *r,
 		       const int *fds, unsigned int nr_fds)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(2 * sizeof(int))];
-	} control = { 0 };
-	struct iovec iov = { (void *)r, sizeof(*r) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	struct cmsghdr *c;
-
-	if (nr_fds) {
-		msg.msg_control = control.buf;
-		msg.msg_controllen = CMSG_SPACE(nr_fds * sizeof(int));
-		c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(nr_fds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, nr_fds * sizeof(int));
-	}
-	if (sendmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (csf_send(conn->fd, r, sizeof(*r), fds, nr_fds))
 		conn_close(s, conn);
 }
 
 static void conn_error(struct csf_service *s, struct conn *conn, int err)
 {
-	struct csf_reply r = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, err, 0, 0, 0 };
+	struct csf_reply r = reply_of(err);
 
 	conn_reply(s, conn, &r, NULL, 0);
 }
 
-static void answer_thread(struct csf_service *s, struct conn *conn, struct client *c)
+/* The same request with this nonce is served. */
+static void conn_again(struct csf_service *s, struct conn *conn, uint64_t nonce)
 {
-	struct csf_reply r = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, 0, 0, 0, 0 };
+	struct csf_reply r = reply_of(EAGAIN);
+
+	r.nonce = nonce;
+	conn_reply(s, conn, &r, NULL, 0);
+}
+
+/* Somebody who inherited the connection, or was given it, asks in another's name. */
+static void conn_refuse(struct csf_service *s, struct conn *conn)
+{
+	struct csf_reply r = reply_of(EPERM);
+
+	csf_send(conn->fd, &r, sizeof(r), NULL, 0);
+	conn_close(s, conn);
+}
+
+static void answer_thread(struct csf_service *s, struct conn *conn, struct client *c,
+			  const struct csf_request *q)
+{
+	struct csf_reply r = reply_of(0);
 	int chunk = client_room(s, c), fds[2];
 
-	conn->waiting.type = chunk == -EAGAIN ? CSF_REQ_THREAD : 0;
-	if (chunk == -EAGAIN)
+	if (chunk == -EAGAIN) {
+		conn->waiting = *q;
 		return;
+	}
 	if (chunk < 0) {
 		conn_error(s, conn, -chunk);
 		return;
@@ -382,7 +385,7 @@ static void answer_thread(struct csf_service *s, struct conn *conn, struct clien
 static void answer_chunk(struct csf_service *s, struct conn *conn, const struct client *c,
 			 uint32_t chunk)
 {
-	struct csf_reply r = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, 0, chunk, 0, 0 };
+	struct csf_reply r = reply_of(0);
 	unsigned int i;
 	int fd;
 
@@ -394,13 +397,14 @@ static void answer_chunk(struct csf_service *s, struct conn *conn, const struct 
 		return;
 	}
 	fd = csf_pages_fd(s->pages, chunk);
+	r.chunk = chunk;
 	r.size = csf_pages_slots(s->owners[chunk].size) * CSF_SLOT_SIZE;
 	conn_reply(s, conn, &r, &fd, 1);
 }
 
 static void answer_cpu(struct csf_service *s, struct conn *conn, struct client *c)
 {
-	struct csf_reply r = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, 0, 0, 0, 0 };
+	struct csf_reply r = reply_of(0);
 	int fd = csf_cpu_page_fd(s->cpu_page);
 
 	if (!s->nr_cpu_clients)
@@ -424,8 +428,10 @@ static void answer(struct csf_service *s, struct conn *conn, const struct csf_re
 	c = client_of(s, conn);
 	if (!c)
 		conn_error(s, conn, errno);
+	else if (q->nonce != c->nonce)
+		conn_again(s, conn, c->nonce);
 	else if (q->type == CSF_REQ_THREAD)
-		answer_thread(s, conn, c);
+		answer_thread(s, conn, c, q);
 	else if (q->type == CSF_REQ_CHUNK)
 		answer_chunk(s, conn, c, q->arg);
 	else if (q->type == CSF_REQ_CPU)
@@ -439,7 +445,8 @@ static void conn_ready(struct csf_service *s, struct source *src)
 {
 	struct conn *conn = (struct conn *)src;
 	struct csf_request q;
-	ssize_t n = recv(conn->fd, &q, sizeof(q), MSG_DONTWAIT | MSG_TRUNC);
+	pid_t sender;
+	ssize_t n = csf_receive(conn->fd, &q, sizeof(q), &sender);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
@@ -448,7 +455,10 @@ static void conn_ready(struct csf_service *s, struct source *src)
 		return;
 	}
 	conn->since_ms = now_ms();
-	answer(s, conn, &q);
+	if (sender != conn->peer.pid)
+		conn_refuse(s, conn);
+	else
+		answer(s, conn, &q);
 }
 
 static void conn_add(struct csf_service *s, int fd)
@@ -458,7 +468,8 @@ static void conn_add(struct csf_service *s, int fd)
 
 	if (!conn)
 		goto close_fd;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &len) || conn->peer.pid <= 0)
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &len) || conn->peer.pid <= 0 ||
+	    csf_pass_credentials(fd))
 		goto free_conn;
 	conn->user = csf_user_get(&s->users, conn->peer.uid);
 	if (!conn->user || conn->user->conns >= MAX_CONNS_PER_USER || s->nr_conns >= MAX_CONNS)
@@ -486,8 +497,20 @@ static void listen_ready(struct csf_service *s, struct source *src)
 	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	(void)src;
-	if (fd >= 0)
+	if (fd >= 0) {
 		conn_add(s, fd);
+	} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
+		s->paused_ms = now_ms();
+	}
+}
+
+/* Those who connect wait: asking all the time whether there is room would take a whole CPU. */
+static void accept_again(struct csf_service *s)
+{
+	if (s->paused_ms && now_ms() - s->paused_ms >= ACCEPT_PAUSE_MS &&
+	    !watch(s, s->listen_fd, &s->listening))
+		s->paused_ms = 0;
 }
 
 static void drop_stalled(struct csf_service *s)
@@ -518,8 +541,6 @@ static void pages_ready(struct csf_service *s, struct source *src)
 			struct csf_request q = conn->waiting;
 
 			conn->waiting.type = 0;
-			q.magic = CSF_SERVICE_MAGIC;
-			q.version = CSF_SERVICE_VERSION;
 			answer(s, conn, &q);
 		}
 	}
@@ -547,10 +568,16 @@ static int make_socket(struct csf_service *s)
 	s->listen_fd = s->o.socket ? csf_listen(s->o.socket) : s->o.listen_fd;
 	s->unlink_socket = s->o.socket && s->listen_fd >= 0;
 	if (s->listen_fd < 0)
-		fprintf(stderr, "csf: cannot listen on %s: %s\n", s->o.socket, strerror(errno));
-	else
-		csf_refuse_descriptors(s->listen_fd);
-	return s->listen_fd < 0 ? -1 : 0;
+		fprintf(stderr, "csf: cannot listen on %s: %s\n",
+			*s->o.socket ? s->o.socket : "a socket without a path", strerror(errno));
+	if (s->listen_fd < 0)
+		return -1;
+	csf_refuse_descriptors(s->listen_fd);
+	if (csf_pass_credentials(s->listen_fd)) {
+		perror("csf: cannot learn who asks");
+		return -1;
+	}
+	return 0;
 }
 
 static int watch_all(struct csf_service *s)
@@ -629,7 +656,7 @@ int csf_service_run(struct csf_service *s, int stop_fd)
 	}
 	/* one event at a time: handling one may free what another is about */
 	while (!s->stop) {
-		n = epoll_wait(s->epoll_fd, &ev, 1, 1000);
+		n = epoll_wait(s->epoll_fd, &ev, 1, s->paused_ms ? ACCEPT_PAUSE_MS : 1000);
 		if (n > 0) {
 			struct source *src = ev.data.ptr;
 
@@ -639,6 +666,7 @@ int csf_service_run(struct csf_service *s, int stop_fd)
 			return -1;
 		}
 		drop_stalled(s);
+		accept_again(s);
 	}
 	return 0;
 }
@@ -647,15 +675,16 @@ void csf_service_stop(struct csf_service *s)
 {
 	unsigned int i;
 
+	/* first, so that clients that lose their pages find no service rather than one that is busy */
+	if (s->unlink_socket)
+		unlink(s->o.socket);
+	if (s->listen_fd >= 0)
+		close(s->listen_fd);
 	while (s->conns)
 		conn_close(s, s->conns);
 	for (i = 0; i < CLIENT_BUCKETS; i++)
 		while (s->clients[i])
 			client_gone(s, &s->clients[i]->exited);
-	if (s->unlink_socket)
-		unlink(s->o.socket);
-	if (s->listen_fd >= 0)
-		close(s->listen_fd);
 	csf_cpu_page_free(s->cpu_page);
 	csf_pages_stop(s->pages);
 	csf_unload(&s->bpf);

@@ -30,6 +30,8 @@ struct csf_chunk {
  */
 struct csf_client {
 	__u32 chunk; /* where its next thread finds a page */
+	__u32 pad;
+	__u64 nonce; /* the service's name for this process while it executes this program */
 };
 
 /* A registered thread. */

@@ -39,16 +39,48 @@ int madvise(void *addr, size_t len, int advice);
 #define CSF_AT_SECURE_ 23
 /* The chunk in which a thread finds its page can be full of other threads by then. */
 #define CSF_REGISTER_TRIES_ 64
+#define CSF_NONCE_TRIES_ 4
+#define CSF_SERVICE_PATIENCE_NS_ 1000000000u /* of one registration, in all */
 
 /* The initial time namespace's CLOCK_MONOTONIC, which the writer uses, less ours; in ns. */
 __attribute__((weak, visibility("hidden"))) int64_t csf_mono_offset_;
 
-static inline uint64_t csf_mono_ns_(void)
+/* What the service knows this process by; another one after fork() or execve(), which it tells. */
+__attribute__((weak, visibility("hidden"))) uint64_t csf_nonce_;
+
+static inline uint64_t csf_own_mono_ns_(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CSF_CLOCK_MONOTONIC_ID_, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + (uint64_t)csf_mono_offset_;
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint64_t csf_mono_ns_(void)
+{
+	return csf_own_mono_ns_() + (uint64_t)csf_mono_offset_;
+}
+
+/* When to give up what begins now: the service may be stopped. */
+static inline uint64_t csf_service_until_(void)
+{
+	return csf_own_mono_ns_() + CSF_SERVICE_PATIENCE_NS_;
+}
+
+/* Lets the socket wait (SO_RCVTIMEO, SO_SNDTIMEO) until then; 0, or -1 with EAGAIN after it. */
+static inline int csf_service_patience_(int sock, int which, uint64_t until)
+{
+	uint64_t now = csf_own_mono_ns_(), us;
+	struct timeval left;
+
+	if (now >= until) {
+		errno = EAGAIN;
+		return -1;
+	}
+	us = (until - now + 999) / 1000; /* 0 would be for ever */
+	left.tv_sec = (time_t)(us / 1000000);
+	left.tv_usec = (suseconds_t)(us % 1000000);
+	return setsockopt(sock, SOL_SOCKET, which, &left, sizeof(left));
 }
 
 static inline const char *csf_service_path_(void)
@@ -59,12 +91,11 @@ static inline const char *csf_service_path_(void)
 }
 
 /* A connection, or -1 with errno: ENOENT where no service is. */
-static inline int csf_service_connect_(void)
+static inline int csf_service_connect_(uint64_t until)
 {
 	const char *path = csf_service_path_();
-	struct timeval patience;
 	struct sockaddr_un a;
-	int fd;
+	int fd, err;
 
 	memset(&a, 0, sizeof(a));
 	a.sun_family = AF_UNIX;
@@ -76,15 +107,16 @@ static inline int csf_service_connect_(void)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
-	patience.tv_sec = 2;
-	patience.tv_usec = 0;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	if (!connect(fd, (struct sockaddr *)&a, sizeof(a)))
+	do {
+		err = csf_service_patience_(fd, SO_SNDTIMEO, until);
+		if (!err)
+			err = connect(fd, (struct sockaddr *)&a, sizeof(a));
+	} while (err && errno == EINTR);
+	if (!err)
 		return fd;
+	err = errno;
 	close(fd);
-	if (errno == ECONNREFUSED) /* the socket of a service that was killed */
-		errno = ENOENT;
+	errno = err == ECONNREFUSED ? ENOENT : err; /* the socket of a service that was killed */
 	return -1;
 }
 
@@ -97,29 +129,51 @@ static inline void csf_close_(const int *fds, int n)
 	errno = saved;
 }
 
-/* One question, and its answer with up to two descriptors. Their number, or -1 with errno. */
-static inline int csf_service_ask_(int sock, uint32_t type, uint32_t arg, struct csf_reply *r,
-				   int *fds)
+static inline int csf_service_send_(int sock, uint32_t type, uint32_t arg)
+{
+	struct csf_request q;
+
+	q.magic = CSF_SERVICE_MAGIC;
+	q.version = CSF_SERVICE_VERSION;
+	q.type = type;
+	q.arg = arg;
+	q.nonce = __atomic_load_n(&csf_nonce_, __ATOMIC_RELAXED);
+	if (send(sock, &q, sizeof(q), MSG_NOSIGNAL) == (ssize_t)sizeof(q))
+		return 0;
+	errno = EAGAIN; /* nobody reads it any more */
+	return -1;
+}
+
+/* However often a profiler's signals interrupt it. */
+static inline ssize_t csf_service_recv_(int sock, uint64_t until, struct msghdr *msg)
+{
+	ssize_t got;
+
+	do {
+		got = csf_service_patience_(sock, SO_RCVTIMEO, until);
+		if (!got)
+			got = recvmsg(sock, msg, MSG_CMSG_CLOEXEC);
+	} while (got < 0 && errno == EINTR);
+	if (!got || (got < 0 && errno == ECONNRESET)) { /* too many of our user's at once */
+		errno = EAGAIN;
+		return -1;
+	}
+	return got;
+}
+
+/* An answer with up to two descriptors. Their number, or -1 with errno. */
+static inline int csf_service_answer_(int sock, uint64_t until, struct csf_reply *r, int *fds)
 {
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(2 * sizeof(int))];
 	} control;
-	struct csf_request q;
 	struct cmsghdr *c;
 	struct msghdr msg;
 	struct iovec iov;
 	ssize_t got;
 	int n = 0;
 
-	q.magic = CSF_SERVICE_MAGIC;
-	q.version = CSF_SERVICE_VERSION;
-	q.type = type;
-	q.arg = arg;
-	if (send(sock, &q, sizeof(q), MSG_NOSIGNAL) != (ssize_t)sizeof(q)) {
-		errno = EAGAIN; /* nobody reads it any more */
-		return -1;
-	}
 	iov.iov_base = r;
 	iov.iov_len = sizeof(*r);
 	memset(&msg, 0, sizeof(msg));
@@ -127,14 +181,10 @@ static inline int csf_service_ask_(int sock, uint32_t type, uint32_t arg, struct
 	msg.msg_iovlen = 1;
 	msg.msg_control = control.buf;
 	msg.msg_controllen = sizeof(control.buf);
-	do {
-		got = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
-	} while (got < 0 && errno == EINTR);
-	if (got <= 0) {
-		if (!got || errno == ECONNRESET) /* too many of our user's at once */
-			errno = EAGAIN;
+	memset(r, 0, sizeof(*r));
+	got = csf_service_recv_(sock, until, &msg);
+	if (got < 0)
 		return -1;
-	}
 	c = CMSG_FIRSTHDR(&msg);
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
 		n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
@@ -144,9 +194,28 @@ static inline int csf_service_ask_(int sock, uint32_t type, uint32_t arg, struct
 				r->version != CSF_SERVICE_VERSION ?
 			EPROTO :
 			r->err;
+	if (!errno && msg.msg_flags & MSG_CTRUNC)
+		errno = EMFILE; /* some of them did not fit below our RLIMIT_NOFILE */
 	if (!errno)
 		return n;
 	csf_close_(fds, n);
+	return -1;
+}
+
+/* One question, and its answer; once more if the service tells us a nonce that we do not have. */
+static inline int csf_service_ask_(int sock, uint64_t until, uint32_t type, uint32_t arg,
+				   struct csf_reply *r, int *fds)
+{
+	int tries = CSF_NONCE_TRIES_, n;
+
+	do {
+		if (csf_service_send_(sock, type, arg))
+			return -1;
+		n = csf_service_answer_(sock, until, r, fds);
+		if (n >= 0 || errno != EAGAIN || !r->nonce)
+			return n;
+		__atomic_store_n(&csf_nonce_, r->nonce, __ATOMIC_RELAXED);
+	} while (--tries);
 	return -1;
 }
 
@@ -179,7 +248,7 @@ static inline const void *csf_service_map_slot_(void *at, int chunk_fd, uint32_t
 }
 
 /* The chunk that came along with the iterator is nearly always the one of the ticket. */
-static inline const void *csf_service_map_ticket_(void *at, int sock,
+static inline const void *csf_service_map_ticket_(void *at, int sock, uint64_t until,
 						  const struct csf_ticket *ticket,
 						  const struct csf_reply *r, int chunk_fd)
 {
@@ -189,7 +258,7 @@ static inline const void *csf_service_map_ticket_(void *at, int sock,
 
 	if (ticket->chunk == r->chunk)
 		return csf_service_map_slot_(at, chunk_fd, ticket->slot);
-	n = csf_service_ask_(sock, CSF_REQ_CHUNK, ticket->chunk, &r2, fds);
+	n = csf_service_ask_(sock, until, CSF_REQ_CHUNK, ticket->chunk, &r2, fds);
 	if (n < 1)
 		return NULL;
 	p = csf_service_map_slot_(at, fds[0], ticket->slot);
@@ -235,14 +304,15 @@ static inline int csf_service_check_clock_(uint64_t before, const struct csf_tic
 }
 
 /* One attempt: 1 done (*page is set), 0 to be tried again, -1 with errno. */
-static inline int csf_service_register_(void *at, int sock, const void **page)
+static inline int csf_service_register_(void *at, int sock, uint64_t until,
+					const void **page)
 {
 	struct csf_ticket ticket;
 	struct csf_reply r;
 	uint64_t before;
 	int fds[2], n, ret;
 
-	n = csf_service_ask_(sock, CSF_REQ_THREAD, 0, &r, fds);
+	n = csf_service_ask_(sock, until, CSF_REQ_THREAD, 0, &r, fds);
 	if (n != 2) {
 		csf_close_(fds, n);
 		errno = n < 0 ? errno : EPROTO;
@@ -253,7 +323,7 @@ static inline int csf_service_register_(void *at, int sock, const void **page)
 	if (!ret)
 		ret = csf_service_check_clock_(before, &ticket);
 	if (!ret)
-		*page = csf_service_map_ticket_(at, sock, &ticket, &r, fds[1]);
+		*page = csf_service_map_ticket_(at, sock, until, &ticket, &r, fds[1]);
 	csf_close_(fds, n);
 	if (ret)
 		return errno == EAGAIN ? 0 : -1;
@@ -263,13 +333,14 @@ static inline int csf_service_register_(void *at, int sock, const void **page)
 /* The page of the calling thread, in place of one whose writer is gone if at is given. */
 static inline const void *csf_service_thread_page_(void *at)
 {
-	int sock = csf_service_connect_(), tries = CSF_REGISTER_TRIES_, ret = 0;
+	uint64_t until = csf_service_until_();
+	int sock = csf_service_connect_(until), tries = CSF_REGISTER_TRIES_, ret = 0;
 	const void *page = NULL;
 
 	if (sock < 0)
 		return NULL;
 	while (!ret && tries--)
-		ret = csf_service_register_(at, sock, &page);
+		ret = csf_service_register_(at, sock, until, &page);
 	csf_close_(&sock, 1);
 	return ret > 0 ? page : NULL;
 }
@@ -277,13 +348,14 @@ static inline const void *csf_service_thread_page_(void *at)
 /* The cpu page, mapped; NULL with errno. */
 static inline const void *csf_service_cpu_page_(void)
 {
-	int sock = csf_service_connect_(), fds[2], n;
+	uint64_t until = csf_service_until_();
+	int sock = csf_service_connect_(until), fds[2], n;
 	struct csf_reply r;
 	void *p;
 
 	if (sock < 0)
 		return NULL;
-	n = csf_service_ask_(sock, CSF_REQ_CPU, 0, &r, fds);
+	n = csf_service_ask_(sock, until, CSF_REQ_CPU, 0, &r, fds);
 	csf_close_(&sock, 1);
 	if (n < 1) {
 		errno = n < 0 ? errno : EPROTO;

@@ -239,9 +239,9 @@ static void own_chunks_only(void *arg)
 	(void)arg;
 	become(ALICE);
 	crowd_start(&c, threads);
-	sock = csf_service_connect_();
+	sock = csf_service_connect_(csf_service_until_());
 	for (uint32_t i = 0; i < 16384 + 3; i++) {
-		int fds[2], n = csf_service_ask_(sock, CSF_REQ_CHUNK, i, &r, fds);
+		int fds[2], n = ask_service(sock, CSF_REQ_CHUNK, i, &r, fds);
 
 		CHECK(n >= 0 || errno == EACCES, "chunk %u: %s", i, strerror(errno));
 		if (n != 1)

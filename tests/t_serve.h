@@ -43,7 +43,7 @@ static inline void find_command(const char *argv0)
 
 static inline int can_connect(void)
 {
-	int fd = csf_service_connect_();
+	int fd = csf_service_connect_(csf_service_until_());
 
 	if (fd >= 0)
 		close(fd);
@@ -250,6 +250,11 @@ static inline void become(uid_t uid)
 
 /* The protocol, one step at a time */
 
+static inline int ask_service(int sock, uint32_t type, uint32_t arg, struct csf_reply *r, int *fds)
+{
+	return csf_service_ask_(sock, csf_service_until_(), type, arg, r, fds);
+}
+
 struct given {
 	struct csf_reply r;
 	int iter, chunk;
@@ -257,11 +262,11 @@ struct given {
 
 static inline int try_ask(struct given *g)
 {
-	int sock = csf_service_connect_(), fds[2], n;
+	int sock = csf_service_connect_(csf_service_until_()), fds[2], n;
 
 	if (sock < 0)
 		return -1;
-	n = csf_service_ask_(sock, CSF_REQ_THREAD, 0, &g->r, fds);
+	n = ask_service(sock, CSF_REQ_THREAD, 0, &g->r, fds);
 	csf_close_(&sock, 1);
 	if (n != 2)
 		return -1;

@@ -5,6 +5,9 @@
  */
 #include "t_serve.h"
 
+#include <sys/resource.h>
+#include <sys/time.h>
+
 enum { ALICE = 61001 };
 
 static const char *self; /* this program, to be executed again */
@@ -162,6 +165,130 @@ static void test_socket_file(void)
 	service_start(NULL, NULL); /* takes it over */
 }
 
+static void must_not_start(const char *because)
+{
+	char err[64], said[512];
+	int status;
+
+	snprintf(err, sizeof(err), "%s/err", service.dir);
+	waitpid(service_spawn(NULL, NULL, err), &status, 0);
+	t_read(err, said, sizeof(said));
+	unlink(err);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %#x", status);
+	CHECK(strstr(said, because), "it says: %s", said);
+}
+
+/* What is no socket is not ours to remove. */
+static void test_other_file(void)
+{
+	char path[sizeof(service.path)];
+	FILE *f;
+
+	service_stop();
+	f = fopen(service.path, "w");
+	if (!f || fclose(f))
+		t_die("%s: %s", service.path, strerror(errno));
+	must_not_start("File exists");
+	CHECK(!unlink(service.path), "the file is gone");
+	memcpy(path, service.path, sizeof(path));
+	*service.path = 0;
+	must_not_start("without a path");
+	memcpy(service.path, path, sizeof(path));
+	service_start(NULL, NULL);
+}
+
+/* A service that does not answer */
+
+static void on_profile(int sig)
+{
+	(void)sig;
+}
+
+static void asks_stopped(void *arg)
+{
+	struct itimerval every = { { 0, 5000 }, { 0, 5000 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction a = { .sa_handler = on_profile, .sa_flags = SA_RESTART };
+	uint64_t start = t_mono_ns();
+	struct csf_snap s;
+	int ret, err;
+
+	(void)arg;
+	sigaction(SIGALRM, &a, NULL);
+	setitimer(ITIMER_REAL, &every, NULL);
+	ret = csf_thread_snap(&s);
+	err = errno;
+	setitimer(ITIMER_REAL, &never, NULL);
+	CHECK(ret && err == EAGAIN, "%d, %s", ret, strerror(err));
+	CHECK(t_mono_ns() - start < 2 * T_SEC, "it took %.1f s", (double)(t_mono_ns() - start) / 1e9);
+}
+
+static void test_service_stopped(void)
+{
+	kill(service.pid, SIGSTOP);
+	t_in_child(asks_stopped, NULL);
+	kill(service.pid, SIGCONT);
+}
+
+/* No descriptors left: in the client, and in the service. */
+
+static void no_descriptors(void *arg)
+{
+	struct rlimit r;
+	struct csf_snap s;
+	int fd = dup(0);
+
+	(void)arg;
+	close(fd);
+	getrlimit(RLIMIT_NOFILE, &r);
+	for (int room = 0; room < 3; room++) {
+		r.rlim_cur = (rlim_t)(fd + room);
+		setrlimit(RLIMIT_NOFILE, &r);
+		CHECK(csf_thread_snap(&s) && errno == EMFILE, "room for %d: %s", room, strerror(errno));
+		CHECK(dup(0) == (room ? fd : -1), "descriptors are left open");
+		close(fd);
+		t_sleep_ns(200 * T_MS); /* the error is remembered for half as long */
+	}
+	r.rlim_cur = (rlim_t)(fd + 3);
+	setrlimit(RLIMIT_NOFILE, &r);
+	CHECK(!csf_thread_snap(&s), "room for three: %s", strerror(errno));
+}
+
+static unsigned long service_ticks(void)
+{
+	unsigned long user = 0, system = 0;
+	char path[64], buf[1024];
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", service.pid);
+	t_read(path, buf, sizeof(buf));
+	sscanf(strrchr(buf, ')'), ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+	       &system);
+	return user + system;
+}
+
+static void full_service(void *arg)
+{
+	struct rlimit old, less;
+	struct csf_snap s;
+	unsigned long ticks;
+	int fd;
+
+	(void)arg;
+	t_sleep_ns(T_SEC);
+	prlimit(service.pid, RLIMIT_NOFILE, NULL, &old);
+	less = old;
+	less.rlim_cur = 1;
+	prlimit(service.pid, RLIMIT_NOFILE, &less, NULL);
+	fd = csf_service_connect_(csf_service_until_());
+	ticks = service_ticks();
+	t_sleep_ns(T_SEC);
+	ticks = service_ticks() - ticks;
+	CHECK(ticks < 30, "%lu ticks in a second", ticks);
+	prlimit(service.pid, RLIMIT_NOFILE, &old, NULL);
+	close(fd);
+	t_sleep_ns(200 * T_MS);
+	CHECK(!csf_thread_snap(&s), "with descriptors again: %s", strerror(errno));
+}
+
 /* Clients that end */
 
 static void two_threads(void)
@@ -250,6 +377,84 @@ static void test_clients_end(__u32 first_map)
 	CHECK(service_fds() <= fds, "%d descriptors, before %d", service_fds(), fds);
 }
 
+/*
+ * A child that inherited its parent's connection, with a request of the parent's that is answered when
+ * the parent has executed another program. Neither that nor its own requests get anything.
+ */
+static void must_refuse(int sock, uint32_t type, uint32_t arg, int again)
+{
+	struct csf_reply r;
+	int fds[2], n = ask_service(sock, type, arg, &r, fds);
+
+	CHECK(n < 0 && errno == (again ? EAGAIN : EPERM), "request %u: %d, %s", type, n,
+	      strerror(errno));
+}
+
+static void spies(int sock, int up)
+{
+	struct csf_reply r;
+	int fds[2], n = csf_service_answer_(sock, csf_service_until_() + 10 * T_SEC, &r, fds);
+	char byte;
+
+	CHECK(n < 0 && errno == EAGAIN && r.nonce && r.nonce != csf_nonce_,
+	      "the old program's request: %d, %s", n, strerror(errno));
+	csf_nonce_ = r.nonce; /* the new program's */
+	CHECK(read(up, &byte, 1) == 1, "the new program did not start");
+	must_refuse(sock, CSF_REQ_THREAD, 0, 0);
+	must_refuse(sock, CSF_REQ_THREAD, 0, 1); /* closed */
+	_exit(t_.now->failed);
+}
+
+static void spied_program(pid_t pid, int up)
+{
+	struct csf_snap s;
+	int status;
+
+	kill(pid, SIGCONT);
+	CHECK(!csf_thread_snap(&s), "no page: %s", strerror(errno));
+	CHECK(write(up, "", 1) == 1, "%s", strerror(errno));
+	CHECK(wait(&status) > 0 && !status, "the spy's status is %#x", status);
+	_exit(t_.now->failed);
+}
+
+static void spied(void *arg)
+{
+	int sock = csf_service_connect_(csf_service_until_()), fds[2], up[2];
+	char pid[16], fd[16];
+	struct csf_reply r;
+
+	(void)arg;
+	CHECK(ask_service(sock, CSF_REQ_THREAD, 0, &r, fds) == 2, "%s", strerror(errno));
+	if (pipe(up))
+		t_die("pipe: %s", strerror(errno));
+	kill(service.pid, SIGSTOP);
+	csf_service_send_(sock, CSF_REQ_THREAD, 0);
+	if (!fork())
+		spies(sock, up[0]);
+	snprintf(pid, sizeof(pid), "%d", service.pid);
+	snprintf(fd, sizeof(fd), "%d", up[1]);
+	execl(self, self, "spied", pid, fd, (char *)NULL);
+	t_die("%s: %s", self, strerror(errno));
+}
+
+/* A child that asks for the chunks of its parent, which goes on. */
+static void test_child_asks(void)
+{
+	int sock = csf_service_connect_(csf_service_until_()), fds[2], status;
+	struct csf_reply r;
+	pid_t pid;
+
+	CHECK(ask_service(sock, CSF_REQ_THREAD, 0, &r, fds) == 2, "%s", strerror(errno));
+	csf_close_(fds, 2);
+	pid = fork();
+	if (!pid) {
+		must_refuse(sock, CSF_REQ_CHUNK, r.chunk, 0);
+		_exit(t_.now->failed);
+	}
+	close(sock);
+	CHECK(waitpid(pid, &status, 0) == pid && !status, "the child's status is %#x", status);
+}
+
 /* The cpu page */
 
 static void uses_cpu_page(void *arg)
@@ -261,8 +466,8 @@ static void uses_cpu_page(void *arg)
 
 	become(ALICE);
 	CHECK(!csf_cpu_snap(&c, CSF_CPU_ALL), "%s", strerror(errno));
-	sock = csf_service_connect_();
-	CHECK(csf_service_ask_(sock, CSF_REQ_CPU, 0, &r, got) == 1, "%s", strerror(errno));
+	sock = csf_service_connect_(csf_service_until_());
+	CHECK(ask_service(sock, CSF_REQ_CPU, 0, &r, got) == 1, "%s", strerror(errno));
 	send_fd(fds[1], got[0]);
 	t_sleep_ns(300 * T_MS);
 }
@@ -335,8 +540,8 @@ static void cpu_page_read_only(void *arg)
 
 	if (*(uid_t *)arg)
 		become(*(uid_t *)arg);
-	sock = csf_service_connect_();
-	CHECK(csf_service_ask_(sock, CSF_REQ_CPU, 0, &r, fds) == 1, "%s", strerror(errno));
+	sock = csf_service_connect_(csf_service_until_());
+	CHECK(ask_service(sock, CSF_REQ_CPU, 0, &r, fds) == 1, "%s", strerror(errno));
 	CHECK(write(fds[0], path, 1) < 0 && ftruncate(fds[0], 0) < 0, "written");
 	CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) == MAP_FAILED, "mapped");
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
@@ -443,6 +648,8 @@ int main(int argc, char **argv)
 	self = realpath(argv[0], path);
 	if (argc == 2 && !strcmp(argv[1], "snap"))
 		return snap_once();
+	if (argc == 4 && !strcmp(argv[1], "spied"))
+		TEST("spied") spied_program(atoi(argv[2]), atoi(argv[3]));
 	if (!service_possible()) {
 		printf("skip service: it takes root and BPF, and no module\n");
 		return 77;
@@ -455,7 +662,13 @@ int main(int argc, char **argv)
 	TEST("killed and started") test_restart(SIGKILL);
 	TEST("started again at once") test_fast_restart();
 	TEST("socket file") test_socket_file();
+	TEST("other file at the path") test_other_file();
+	TEST("service that does not answer") test_service_stopped();
+	TEST("client without descriptors") t_in_child(no_descriptors, NULL);
+	TEST("service without descriptors") t_in_child(full_service, NULL);
 	TEST("clients end") test_clients_end(before.maps);
+	TEST("connection inherited") t_in_child(spied, NULL);
+	TEST("child asks") test_child_asks();
 	TEST("cpu page: period") test_cpu_period(10000);
 	TEST("cpu page: read-only") test_cpu_read_only();
 	TEST("nothing left") test_nothing_left(&before);

@@ -185,7 +185,7 @@ static void victims(uint64_t *ns, int n)
 
 static int raw_connect(void)
 {
-	int fd = csf_service_connect_();
+	int fd = csf_service_connect_(csf_service_until_());
 
 	if (fd < 0 && errno != EAGAIN && errno != ENOENT && errno != EMFILE)
 		t_die("connect: %s", strerror(errno));
@@ -216,11 +216,11 @@ static void stall(void)
 static void garbage(void)
 {
 	static const struct csf_request ill[] = {
-		{ CSF_SERVICE_MAGIC + 1, CSF_SERVICE_VERSION, CSF_REQ_THREAD, 0 },
-		{ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION + 1, CSF_REQ_THREAD, 0 },
-		{ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, 0, 0 },
-		{ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, 99, 0 },
-		{ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, CSF_REQ_CHUNK, ~0u },
+		{ CSF_SERVICE_MAGIC + 1, CSF_SERVICE_VERSION, CSF_REQ_THREAD, 0, 0 },
+		{ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION + 1, CSF_REQ_THREAD, 0, 0 },
+		{ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, 0, 0, 0 },
+		{ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, 99, 0, 0 },
+		{ CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, CSF_REQ_CHUNK, ~0u, 0 },
 	};
 	static uint64_t seed = 1;
 	static char junk[65536];
@@ -244,7 +244,7 @@ static void garbage(void)
 static void never_reads(void)
 {
 	static const struct csf_request q = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, CSF_REQ_THREAD,
-					      0 };
+					      0, 0 };
 	int fd = raw_connect();
 
 	for (int i = 0; fd >= 0 && i < 1000; i++)
@@ -257,7 +257,7 @@ static void never_reads(void)
 /* With a request that makes sense otherwise. */
 static void sends_one(int sock, int fd)
 {
-	struct csf_request q = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, CSF_REQ_CPU, 0 };
+	struct csf_request q = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, CSF_REQ_CPU, 0, 0 };
 	char control[CMSG_SPACE(sizeof(int))] = "";
 	struct iovec iov = { &q, sizeof(q) };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,

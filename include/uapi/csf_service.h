@@ -11,8 +11,14 @@
  * CSF_REQ_CHUNK: asks for the chunk numbered in arg, if it is the process's own.
  * CSF_REQ_CPU: the cpu page, a sealed file that is updated as long as the process lives.
  *
- * Chunks are BPF arrays: slot s is at offset s * 4096. They belong to one process, which is told
- * by the credentials of the connection, and are never given to another.
+ * Chunks are BPF arrays: slot s is at offset s * 4096. They belong to one process as long as it
+ * executes one program, and are never given to another.
+ *
+ * Whose request it is: the process that connected must be the one that sends (SCM_CREDENTIALS), and
+ * must send the nonce that the service has made for it, which is another one after it has executed
+ * a program. A request with a wrong nonce, such as 0, is answered with EAGAIN and the right one. So
+ * neither a child that inherited the connection, nor a request that was sent before the process
+ * executed a set-user-ID program, gets what belongs to that program.
  */
 #ifndef _UAPI_CSF_SERVICE_H
 #define _UAPI_CSF_SERVICE_H
@@ -36,9 +42,13 @@ struct csf_request {
 	__u32 version;
 	__u32 type;
 	__u32 arg;
+	__u64 nonce;
 };
 
-/* err is 0 or an errno; chunk is the number of the chunk that comes along, size its bytes. */
+/*
+ * err is 0 or an errno; chunk is the number of the chunk that comes along, size its bytes. With
+ * EAGAIN and a nonce that is not 0: ask again with it.
+ */
 struct csf_reply {
 	__u32 magic;
 	__u32 version;
@@ -46,6 +56,7 @@ struct csf_reply {
 	__u32 chunk;
 	__u32 size;
 	__u32 reserved;
+	__u64 nonce;
 };
 
 /*
