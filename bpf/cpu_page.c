@@ -58,8 +58,7 @@ static int make_file(struct csf_cpu_page_file *f)
 	f->page = mmap(NULL, f->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (f->page == MAP_FAILED)
 		goto fail;
-	if (fcntl(fd, F_ADD_SEALS,
-		  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
 		goto fail;
 	fchmod(fd, 0444); /* whoever has it shall not open it again for more */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -158,9 +157,9 @@ static void sum_rows(struct csf_cpu_page_file *f)
 }
 
 /*
- * Adds up a table of /proc with a heading of CPUs ("CPU0 CPU2 ...") and lines "NAME: count count ...".
- * Of interrupts only the numbered lines: as in the kernel's own sum, those of the architecture
- * do not count.
+ * Adds up a table of /proc with a heading of CPUs ("CPU0 CPU2 ...") and lines "NAME: count count
+ * ...". Of interrupts only the numbered lines: as in the kernel's own sum, those of the
+ * architecture do not count.
  */
 static void add_table(struct csf_cpu_page_file *f, const char *path, bool softirqs)
 {

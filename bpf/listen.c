@@ -94,7 +94,9 @@ ssize_t csf_receive(int fd, void *buf, size_t size, pid_t *sender)
 		char buf[CMSG_SPACE(sizeof(struct ucred))]; /* and no room for descriptors */
 	} control;
 	struct iovec iov = { buf, size };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control.buf,
 			      .msg_controllen = sizeof(control.buf) };
 	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
 	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);

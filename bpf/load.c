@@ -52,8 +52,9 @@ static bool locked_down(void)
 static void explain(int err)
 {
 	if (access("/sys/kernel/btf/vmlinux", R_OK))
-		fprintf(stderr, "csf: this kernel has no BTF (/sys/kernel/btf/vmlinux): it takes one "
-				"built with CONFIG_DEBUG_INFO_BTF\n");
+		fprintf(stderr,
+			"csf: this kernel has no BTF (/sys/kernel/btf/vmlinux): it takes one "
+			"built with CONFIG_DEBUG_INFO_BTF\n");
 	else if (kernel_before(5, 19))
 		fprintf(stderr, "csf: this kernel is too old: pages need Linux 5.19 or later\n");
 	else if (locked_down())
@@ -93,8 +94,7 @@ static bool storage_dependable(void)
 static struct bpf_link *attach_iterator(struct bpf_program *prog, const struct bpf_map *map)
 {
 	union bpf_iter_link_info info = { .map.map_fd = bpf_map__fd(map) };
-	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info,
-		    .link_info_len = sizeof(info));
+	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
 
 	return bpf_program__attach_iter(prog, &opts);
 }
@@ -136,7 +136,10 @@ static int load(struct csf_loaded *l, bool force_hash)
 	/* an iterator needs to be told over what */
 	bpf_program__set_autoattach(l->skel->progs.csf_register, false);
 	bpf_program__set_autoattach(l->skel->progs.csf_count_irqs, false);
-	/* variables are found by name, if CONFIG_KALLSYMS_ALL keeps those; else cpu_page.c asks /proc */
+	/*
+	 * variables are found by name, if CONFIG_KALLSYMS_ALL keeps those; else cpu_page.c asks
+	 * /proc
+	 */
 	bpf_program__set_autoload(l->skel->progs.csf_count_irqs, kernel_has_symbol("kstat"));
 	bpf_map__set_max_entries(l->skel->maps.cpu_irqs, libbpf_num_possible_cpus());
 	err = writer_bpf__load(l->skel);

@@ -221,7 +221,9 @@ static void *worker(void *arg)
 	pthread_mutex_lock(&p->lock);
 	while (!p->stop) {
 		size = wanted_size(p);
-		/* in turns, or processes that come and go fast would pile up what is to be removed */
+		/*
+		 * in turns, or processes that come and go fast would pile up what is to be removed
+		 */
 		made = size >= 0 && !(made && p->nr_retired) && !add_chunk(p, size);
 		if (made)
 			continue;

@@ -77,7 +77,7 @@ struct csf_service {
 	struct csf_pages *pages;
 	struct csf_cpu_page_file *cpu_page;
 	struct csf_user *users;
-	struct owner owners[CSF_MAX_CHUNKS]; /* whom a chunk's memory counts for, until it is gone */
+	struct owner owners[CSF_MAX_CHUNKS]; /* whom a chunk's memory counts for */
 	struct client *clients[CLIENT_BUCKETS];
 	unsigned int nr_clients, nr_cpu_clients, nr_conns;
 	struct conn *conns, **last_conn; /* the oldest first */
@@ -220,8 +220,8 @@ static bool within_quota(const struct csf_service *s, const struct csf_user *u, 
 }
 
 /*
- * A new chunk: larger ones for clients that have many, as the quota allows. What is ready comes before
- * what fits best, for a grace period takes long on a busy machine.
+ * A new chunk: larger ones for clients that have many, as the quota allows. What is ready comes
+ * before what fits best, for a grace period takes long on a busy machine.
  */
 static int take_chunk(struct csf_service *s, const struct client *c, unsigned int *size)
 {
@@ -675,7 +675,9 @@ void csf_service_stop(struct csf_service *s)
 {
 	unsigned int i;
 
-	/* first, so that clients that lose their pages find no service rather than one that is busy */
+	/*
+	 * first, so that clients that lose their pages find no service rather than one that is busy
+	 */
 	if (s->unlink_socket)
 		unlink(s->o.socket);
 	if (s->listen_fd >= 0)

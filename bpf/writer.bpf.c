@@ -308,9 +308,9 @@ static __always_inline void switch_in(struct csf_thread_page *page, const struct
 }
 
 /*
- * Most switches are between tasks that are none of ours, so the programs look before they do anything
- * else: what follows is out of their way, with its own stack and registers. Few tasks have any
- * task storage; a hash has to be asked.
+ * Most switches are between tasks that are none of ours, so the programs look before they do
+ * anything else: what follows is out of their way, with its own stack and registers. Few tasks have
+ * any task storage; a hash has to be asked.
  */
 static __always_inline bool maybe_ours(struct task_struct *p)
 {

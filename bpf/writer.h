@@ -37,7 +37,7 @@ struct csf_client {
 /* A registered thread. */
 struct csf_ref {
 	__u64 start_time; /* tells whose it is where the TID is the key */
-	__u64 woken_ns;	  /* the last wakeup; another CPU may write it while the owner reads its page */
+	__u64 woken_ns;	  /* the last wakeup; other CPUs write it while the owner reads its page */
 	__u32 chunk;
 	__u32 slot;
 };

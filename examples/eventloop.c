@@ -80,8 +80,8 @@ static void sleep_ms(unsigned int ms)
 }
 
 /*
- * Counters are copied to the page when the thread leaves its CPU. A shorter sleep may be over before
- * the thread has left.
+ * Counters are copied to the page when the thread leaves its CPU. A shorter sleep may be over
+ * before the thread has left.
  */
 static void leave_cpu(void)
 {
@@ -474,7 +474,9 @@ static enum verdict run_once(const struct operation *op, uint64_t threshold)
 	return LEFT_OUT;
 }
 
-/* On a busy machine the others can be the largest part of anything: the report says so; try again. */
+/*
+ * On a busy machine the others can be the largest part of anything: the report says so; try again.
+ */
 static int run_slow(const struct operation *op, uint64_t threshold, int *left_out)
 {
 	enum verdict verdict;

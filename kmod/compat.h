@@ -73,8 +73,8 @@ static inline void vm_flags_mod(struct vm_area_struct *vma, vm_flags_t set, vm_f
 /* 6.13 introduced hrtimer_setup(); before it the function is set by hand. */
 #ifndef CSF_HAVE_HRTIMER_SETUP
 static inline void hrtimer_setup(struct hrtimer *timer,
-				 enum hrtimer_restart (*function)(struct hrtimer *), clockid_t clock,
-				 enum hrtimer_mode mode)
+				 enum hrtimer_restart (*function)(struct hrtimer *),
+				 clockid_t clock, enum hrtimer_mode mode)
 {
 	hrtimer_init(timer, clock, mode);
 	timer->function = function;

@@ -10,8 +10,8 @@
  *  - otherwise after the owner's death: the last switch hands the registration's reference on to
  *    be dropped (csf_bury), files of other processes may outlive that.
  *
- * execve() ends an object because the new program may have privileges that those who hold a descriptor
- * of the old one lack: /proc/PID/io would not show them the counters either.
+ * execve() ends an object because the new program may have privileges that those who hold a
+ * descriptor of the old one lack: /proc/PID/io would not show them the counters either.
  *
  * The object of current is found by walking its notifiers: there is no table to go stale, and no
  * address of a task to be compared, since the next task may be at the same one.
@@ -204,7 +204,10 @@ static __always_inline void csf_copy_task(struct csf_thread_page *p, const struc
 	csf_copy_io(p, me);
 }
 
-/* Starts from zero. Preemption is off: no switch of the owner, the only other writer, comes between. */
+/*
+ * Starts from zero. Preemption is off: no switch of the owner, the only other writer, comes
+ * between.
+ */
 static void csf_arm(struct csf_thread *t)
 {
 	struct csf_thread_page *p = t->page;
@@ -264,8 +267,9 @@ static void csf_clock_renew(void)
 /*
  * When the kernel queued current, after it had slept: ns after this CPU's csf_clock.ns.
  *
- * last_arrival less the growth of run_delay is when it was queued first, whatever CPUs it was queued on.
- * It is not the whole wait: last_arrival can be read before the wakeup, so ours ends now.
+ * last_arrival less the growth of run_delay is when it was queued first, whatever CPUs it was
+ * queued on. It is not the whole wait: last_arrival can be read before the wakeup, so ours ends
+ * now.
  */
 static __always_inline s64 csf_queued(const struct csf_thread_page *p)
 {

@@ -12,20 +12,20 @@
  *	if (csf_format_diff(buf, sizeof(buf), &before, &after) >= 0)
  *		puts(buf);
  *
- * The first call in a thread maps that thread's page: four system calls with the module, about 0.1 ms
- * with a service (the first of a process more), and up to a second if the service hangs. All
- * translation units of one program or shared library use the same mapping. It is taken down when the
- * thread ends, and a forked child maps its own. Nothing here prints; errors are in errno, and a
+ * The first call in a thread maps that thread's page: four system calls with the module, about 0.1
+ * ms with a service (the first of a process more), and up to a second if the service hangs. All
+ * translation units of one program or shared library use the same mapping. It is taken down when
+ * the thread ends, and a forked child maps its own. Nothing here prints; errors are in errno, and a
  * snapshot that failed is one that csf_format_diff() refuses.
  *
- * Shared libraries: the cpu page and one page of bookkeeping of a library that uses this header stay
- * mapped after dlclose(). With -fPIC on glibc, each such library takes about 100 bytes of static TLS,
- * of which glibc keeps some for dlopen(): enough for some twenty of them.
+ * Shared libraries: the cpu page and one page of bookkeeping of a library that uses this header
+ * stay mapped after dlclose(). With -fPIC on glibc, each such library takes about 100 bytes of
+ * static TLS, of which glibc keeps some for dlopen(): enough for some twenty of them.
  *
  * Signals: a function may be called from a signal handler once the interrupted thread has called
- * it with success before; the first call allocates. A child of vfork() must not call anything here (it
- * gets ESRCH if its parent has before), nor must two tasks that share thread-local storage, which
- * takes a raw clone().
+ * it with success before; the first call allocates. A child of vfork() must not call anything here
+ * (it gets ESRCH if its parent has before), nor must two tasks that share thread-local storage,
+ * which takes a raw clone().
  */
 #ifndef COARSE_STAT_FS_LIB_H
 #define COARSE_STAT_FS_LIB_H
@@ -71,8 +71,8 @@ extern "C" {
 
 /*
  * Pages are copied in vectors, each a load and a store whatever the compiler and its options. Of
- * memcpy() gcc makes a string move above 256 bytes, or with -Os any, and clang a call above 128; both
- * cost more than reading the clock.
+ * memcpy() gcc makes a string move above 256 bytes, or with -Os any, and clang a call above 128;
+ * both cost more than reading the clock.
  */
 typedef long long csf_vec_
 	__attribute__((vector_size(16), aligned(__alignof__(struct csf_thread_page)), may_alias));
@@ -211,10 +211,10 @@ static inline int csf_running_(const struct csf_snap *s)
 }
 
 /*
- * The page says that its thread does not run, but the caller does. Either this is the child of vfork(),
- * with the page of its parent, or the reverse, after the child's end; or the writer of the page missed
- * a switch or is gone. Mapping again tells, and a living writer then brings its page up to date.
- * 0 with *now, or -1 with errno.
+ * The page says that its thread does not run, but the caller does. Either this is the child of
+ * vfork(), with the page of its parent, or the reverse, after the child's end; or the writer of the
+ * page missed a switch or is gone. Mapping again tells, and a living writer then brings its page up
+ * to date. 0 with *now, or -1 with errno.
  */
 __attribute__((noinline)) CSF_SHARED_ int csf_self_again_(struct csf_snap *s, uint64_t *now)
 {
@@ -273,14 +273,15 @@ static inline int csf_self_snap_(struct csf_snap *s, int ordered)
  *  EACCES   the page file or the socket of the service is not for this user
  *  EMFILE   no descriptor is left; mapping takes up to four for a moment
  *  EDQUOT   the service's limits for this user are reached
- *  EAGAIN   the service is busy, or did not answer within a second; or there can be no per-thread state
- *  ESTALE   the writer is gone: the next call looks for another
+ *  EAGAIN   the service is busy, or did not answer within a second; or there can be no per-thread
+ *  state ESTALE   the writer is gone: the next call looks for another
  *  EPROTO   the page or the service is of no version and clock known here
  *  EBUSY    in a signal handler that interrupted the thread's first call
  *  ESRCH    the page is not the calling thread's (see the top of this file)
  *  ENOMEM or EINVAL, from allocating the per-thread state
- * or another one of open(2), fstat(2), mmap(2), socket(2) or connect(2). But for ESTALE and ESRCH of
- * a page that is mapped, the same error is returned for 0.1 s after a failure without a new attempt.
+ * or another one of open(2), fstat(2), mmap(2), socket(2) or connect(2). But for ESTALE and ESRCH
+ * of a page that is mapped, the same error is returned for 0.1 s after a failure without a new
+ * attempt.
  */
 static inline int csf_thread_snap(struct csf_snap *s)
 {
@@ -351,8 +352,8 @@ static inline int csf_page_snap(const struct csf_thread_page *page, struct csf_s
  * The first call in a process maps the page, and keeps the writer updating it from then on.
  *
  * Return: 0, or -1 with errno: EINVAL if there can be no such CPU; EAGAIN if the page was being
- * written all the time, or the service is busy or did not answer within a second; ESTALE if the writer
- * is gone, and the next call looks for another; ENOENT, EACCES, EMFILE, EDQUOT and others as
+ * written all the time, or the service is busy or did not answer within a second; ESTALE if the
+ * writer is gone, and the next call looks for another; ENOENT, EACCES, EMFILE, EDQUOT and others as
  * csf_thread_snap(), for the cpu page.
  */
 static inline int csf_cpu_snap(struct csf_cpu_snap *c, unsigned int cpu)

@@ -286,7 +286,7 @@ static inline int csf_service_check_clock_(uint64_t before, const struct csf_tic
 	if (f)
 		fclose(f);
 	if (found && csf_mono_offset_ == -(sec * 1000000000 + nsec)) {
-		errno = EAGAIN; /* the kernel adjusts the clock; its quick reading can be a little off */
+		errno = EAGAIN; /* an adjusted clock's quick reading can be a little off */
 		return -1;
 	}
 	if (found) {

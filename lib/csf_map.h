@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Part of coarse_stat_fs.h: which page belongs to the calling thread, and mapping it. Names that end in
- * an underscore are the implementation, not the interface.
+ * Part of coarse_stat_fs.h: which page belongs to the calling thread, and mapping it. Names that
+ * end in an underscore are the implementation, not the interface.
  */
 #ifndef COARSE_STAT_FS_MAP_H
 #define COARSE_STAT_FS_MAP_H
@@ -32,7 +32,8 @@
 #define CSF_SHARED_ __attribute__((weak, visibility("hidden")))
 /*
  * In a shared library, thread-local storage is a function call away unless it is in the block that
- * exists from the start. glibc keeps room there for libraries that are loaded later, others may not.
+ * exists from the start. glibc keeps room there for libraries that are loaded later, others may
+ * not.
  */
 #if defined(__PIC__) && !defined(__PIE__) && defined(__GLIBC__)
 #define CSF_TLS_MODEL_ __attribute__((tls_model("initial-exec")))
@@ -245,8 +246,8 @@ static inline struct csf_guard_ *csf_guard_get_(void)
 }
 
 /*
- * The module's page, else the service's; NULL with errno. A page whose writer is gone is mapped over,
- * never unmapped: this may be a signal handler that interrupted a copy of it.
+ * The module's page, else the service's; NULL with errno. A page whose writer is gone is mapped
+ * over, never unmapped: this may be a signal handler that interrupted a copy of it.
  */
 static inline const struct csf_thread_page *csf_thread_page_(struct csf_tls_ *t, uint32_t gen)
 {

@@ -192,8 +192,8 @@ static unsigned long long device_interrupts(void)
 }
 
 /*
- * The idle fields may step back by a little; everything else only grows, between the readings. The sum
- * may be one of CPUs' values that were rounded each.
+ * The idle fields may step back by a little; everything else only grows, between the readings. The
+ * sum may be one of CPUs' values that were rounded each.
  */
 static void check_row(const struct csf_cpu_row *row, const struct stat_line *lo,
 		      const struct stat_line *hi, int i)

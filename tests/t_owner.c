@@ -339,8 +339,9 @@ static void test_lost_in_flight(void)
 }
 
 /*
- * What this program is when executed: "executed" HOW FD EPOCH. The page of the program before, which others
- * may look at, has ended: this one may have privileges that they lack. Its own starts from zero.
+ * What this program is when executed: "executed" HOW FD EPOCH. The page of the program before,
+ * which others may look at, has ended: this one may have privileges that they lack. Its own starts
+ * from zero.
  */
 static void executed(const char *how, int fd, uint64_t epoch)
 {

@@ -104,15 +104,16 @@ static int map_op(int cmd, int fd, void *value)
 
 static void no_write_by_syscalls(int chunk, char *page)
 {
-	static const int cmds[] = { BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_FREEZE,
-				    BPF_MAP_LOOKUP_AND_DELETE_ELEM, BPF_MAP_UPDATE_BATCH,
-				    BPF_MAP_LOOKUP_AND_DELETE_BATCH };
+	static const int cmds[] = { BPF_MAP_UPDATE_ELEM,  BPF_MAP_DELETE_ELEM,
+				    BPF_MAP_FREEZE,	  BPF_MAP_LOOKUP_AND_DELETE_ELEM,
+				    BPF_MAP_UPDATE_BATCH, BPF_MAP_LOOKUP_AND_DELETE_BATCH };
 	static char value[PAGE];
 	void *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, chunk, 0);
 
 	CHECK(p == MAP_FAILED, "the chunk can be mapped for writing");
 	p = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, chunk, 0);
-	CHECK(p != MAP_FAILED && mprotect(p, PAGE, PROT_READ | PROT_WRITE), "mprotect() of the chunk");
+	CHECK(p != MAP_FAILED && mprotect(p, PAGE, PROT_READ | PROT_WRITE),
+	      "mprotect() of the chunk");
 	CHECK(mprotect(page, PAGE, PROT_READ | PROT_WRITE), "mprotect() of the page");
 	for (size_t i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++)
 		CHECK(map_op(cmds[i], chunk, value) < 0, "bpf(%d) on the chunk", cmds[i]);
@@ -128,7 +129,8 @@ static void no_write_by_memory(char *page)
 
 	memset(junk, 0xff, sizeof(junk));
 	CHECK(mem >= 0, "/proc/self/mem: %s", strerror(errno));
-	CHECK(pwrite(mem, junk, sizeof(junk), (off_t)(uintptr_t)page) < 0, "written by /proc/self/mem");
+	CHECK(pwrite(mem, junk, sizeof(junk), (off_t)(uintptr_t)page) < 0,
+	      "written by /proc/self/mem");
 	CHECK(process_vm_writev(getpid(), &from, 1, &to, 1, 0) < 0, "process_vm_writev()");
 	CHECK(madvise(page, PAGE, MADV_REMOVE), "MADV_REMOVE");
 	close(mem);
@@ -217,7 +219,8 @@ static int count_pages(int fd, uint32_t size)
 
 	CHECK(map_info(fd).max_entries == size / PAGE, "%u pages of %u bytes",
 	      map_info(fd).max_entries, size);
-	CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, size) == MAP_FAILED, "a page behind the end");
+	CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, size) == MAP_FAILED,
+	      "a page behind the end");
 	for (uint32_t i = 0; i < size / PAGE; i++) {
 		if (!slots[i].page.tid)
 			continue;
@@ -299,7 +302,8 @@ static void test_iterator_of_others(void)
 	t_in_child(stranger_reads, &g);
 	t_in_child(client_reads, &g2);
 	CHECK(map_chunk(g.chunk, 1)[0].page.tid == 0 ||
-		      in_my_process(map_chunk(g.chunk, 1)[0].page.tid), "a stranger is on my page");
+		      in_my_process(map_chunk(g.chunk, 1)[0].page.tid),
+	      "a stranger is on my page");
 	give_back(&g);
 	give_back(&g2);
 }
@@ -312,7 +316,8 @@ static void *reads(void *arg)
 	int err = redeem(g->iter, &t);
 
 	if (!err && t.chunk == g->r.chunk)
-		CHECK(map_chunk(g->chunk, g->r.size / PAGE)[t.slot].page.tid == (unsigned int)t_gettid(),
+		CHECK(map_chunk(g->chunk, g->r.size / PAGE)[t.slot].page.tid ==
+			      (unsigned int)t_gettid(),
 		      "another's page");
 	CHECK(!err || err == EAGAIN, "%s", strerror(err));
 	return NULL;
@@ -337,10 +342,12 @@ static int ring_read(int fd, void *buf, unsigned int len)
 
 	if (ring < 0)
 		return -ENOSYS;
-	sq = mmap(NULL, p.sq_off.array + 64, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+	sq = mmap(NULL, p.sq_off.array + 64, PROT_READ | PROT_WRITE, MAP_SHARED, ring,
+		  IORING_OFF_SQ_RING);
 	cq = mmap(NULL, p.cq_off.cqes + 8 * sizeof(*cqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring,
 		  IORING_OFF_CQ_RING);
-	sqe = mmap(NULL, 4 * sizeof(*sqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
+	sqe = mmap(NULL, 4 * sizeof(*sqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring,
+		   IORING_OFF_SQES);
 	if (sq == MAP_FAILED || cq == MAP_FAILED || (void *)sqe == MAP_FAILED)
 		t_die("mmap of the ring: %s", strerror(errno));
 	memset(sqe, 0, sizeof(*sqe));
@@ -548,7 +555,8 @@ static void other_root(void *arg)
 	CHECK(getpid() == 1, "pid %d in a new namespace", getpid());
 	check_mine();
 	t_snap(&s);
-	t_read("/proc/thread-self/status", status, sizeof(status)); /* that of the namespace outside */
+	t_read("/proc/thread-self/status", status,
+	       sizeof(status)); /* that of the namespace outside */
 	ns = strstr(status, "\nNSpid:");
 	CHECK(!ns || strtoul(ns + 7, NULL, 10) == s.p.tid || !*status, "tid %u", s.p.tid);
 }
@@ -560,7 +568,8 @@ static void new_pid_namespace(void *arg)
 	int fd;
 
 	(void)arg;
-	if (unshare(CLONE_NEWPID | CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	if (unshare(CLONE_NEWPID | CLONE_NEWNS) ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 	    mount("none", "/mnt", "tmpfs", 0, NULL)) {
 		t_skip("no namespaces: %s", strerror(errno));
 		return;
@@ -636,28 +645,46 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "say-path"))
 		return say_path();
 	if (argc == 4 && !strcmp(argv[1], "new-program"))
-		TEST("new program") new_program(atoi(argv[2]), atoi(argv[3]));
+		TEST("new program")
+			new_program(atoi(argv[2]), atoi(argv[3]));
 	if (!service_possible()) {
 		printf("skip service: it takes root and BPF, and no module\n");
 		return 77;
 	}
 	atexit(service_cleanup);
-	TEST("start") find_command(argv[0]), service_start(NULL, NULL);
-	TEST("no privileges") t_in_child(powerless, NULL);
-	TEST("privileges dropped") t_in_child(powerless_later, NULL);
-	TEST("one page mapped") t_in_child(one_page, NULL);
-	TEST("not writable") t_in_child(not_writable, NULL);
-	TEST("own chunks only") test_own_chunks_only();
-	TEST("iterator of others") test_iterator_of_others();
-	TEST("own thread only") test_own_thread_only();
-	TEST("io_uring") test_io_uring();
-	TEST("pages used again") t_in_child(pages_again, NULL);
-	TEST("never another process's") test_never_another_process();
-	TEST("another program") t_in_child(old_program, NULL);
-	TEST("set-user-ID") test_set_user_id();
-	TEST("pid namespace") t_in_child(new_pid_namespace, NULL);
-	TEST("time namespace") test_time_namespace();
-	TEST("user namespace") t_in_child(user_namespace, NULL);
-	TEST("stop") service_stop();
+	TEST("start")
+		find_command(argv[0]), service_start(NULL, NULL);
+	TEST("no privileges")
+		t_in_child(powerless, NULL);
+	TEST("privileges dropped")
+		t_in_child(powerless_later, NULL);
+	TEST("one page mapped")
+		t_in_child(one_page, NULL);
+	TEST("not writable")
+		t_in_child(not_writable, NULL);
+	TEST("own chunks only")
+		test_own_chunks_only();
+	TEST("iterator of others")
+		test_iterator_of_others();
+	TEST("own thread only")
+		test_own_thread_only();
+	TEST("io_uring")
+		test_io_uring();
+	TEST("pages used again")
+		t_in_child(pages_again, NULL);
+	TEST("never another process's")
+		test_never_another_process();
+	TEST("another program")
+		t_in_child(old_program, NULL);
+	TEST("set-user-ID")
+		test_set_user_id();
+	TEST("pid namespace")
+		t_in_child(new_pid_namespace, NULL);
+	TEST("time namespace")
+		test_time_namespace();
+	TEST("user namespace")
+		t_in_child(user_namespace, NULL);
+	TEST("stop")
+		service_stop();
 	return t_done("t_serve");
 }

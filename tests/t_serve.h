@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * For the tests of the service (csf serve): starting and ending it, looking at it from outside by /proc
- * and bpf(2), talking to it in its own protocol, and being an ordinary user.
+ * For the tests of the service (csf serve): starting and ending it, looking at it from outside by
+ * /proc and bpf(2), talking to it in its own protocol, and being an ordinary user.
  *
  * CSF_CMD is the csf command (default: csf beside the directory of the test program).
  */
@@ -300,7 +300,7 @@ static inline int redeem(int iter, struct csf_ticket *t)
 static inline const struct csf_slot_ {
 	struct csf_thread_page page;
 	char pad[PAGE - sizeof(struct csf_thread_page)];
-} *map_chunk(int fd, uint32_t slots)
+} * map_chunk(int fd, uint32_t slots)
 {
 	void *p = mmap(NULL, (size_t)slots * PAGE, PROT_READ, MAP_SHARED, fd, 0);
 
@@ -313,7 +313,9 @@ static inline void send_fd(int sock, int fd)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 0;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control,
 			      .msg_controllen = sizeof(control) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
@@ -329,7 +331,9 @@ static inline int receive_fd(int sock)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control,
 			      .msg_controllen = sizeof(control) };
 	struct cmsghdr *c;
 	int fd;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The service's life and its clients' lives: stopped, killed, started again while clients live; clients
- * that end in every way; and what is left when all are gone.
+ * The service's life and its clients' lives: stopped, killed, started again while clients live;
+ * clients that end in every way; and what is left when all are gone.
  */
 #include "t_serve.h"
 
@@ -88,7 +88,8 @@ static void all_turn(struct witness *w, int state, uint64_t since, double at_mos
 /* Ended by the signal and started again, with one client that spins and one that mostly sleeps. */
 static void test_restart(int sig)
 {
-	struct witness *w = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct witness *w =
+		mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint64_t since = t_mono_ns(), epochs[2];
 	pid_t pids[2];
 
@@ -154,7 +155,8 @@ static void test_socket_file(void)
 	waitpid(service_spawn(NULL, NULL, err), &status, 0);
 	t_read(err, said, sizeof(said));
 	unlink(err);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1, "a second service: status %#x", status);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1, "a second service: status %#x",
+	      status);
 	CHECK(strstr(said, service.path) && strstr(said, "in use"), "it says: %s", said);
 	CHECK(can_connect(), "the first service is gone");
 	service_stop();
@@ -219,7 +221,8 @@ static void asks_stopped(void *arg)
 	err = errno;
 	setitimer(ITIMER_REAL, &never, NULL);
 	CHECK(ret && err == EAGAIN, "%d, %s", ret, strerror(err));
-	CHECK(t_mono_ns() - start < 2 * T_SEC, "it took %.1f s", (double)(t_mono_ns() - start) / 1e9);
+	CHECK(t_mono_ns() - start < 2 * T_SEC, "it took %.1f s",
+	      (double)(t_mono_ns() - start) / 1e9);
 }
 
 static void test_service_stopped(void)
@@ -243,7 +246,8 @@ static void no_descriptors(void *arg)
 	for (int room = 0; room < 3; room++) {
 		r.rlim_cur = (rlim_t)(fd + room);
 		setrlimit(RLIMIT_NOFILE, &r);
-		CHECK(csf_thread_snap(&s) && errno == EMFILE, "room for %d: %s", room, strerror(errno));
+		CHECK(csf_thread_snap(&s) && errno == EMFILE, "room for %d: %s", room,
+		      strerror(errno));
 		CHECK(dup(0) == (room ? fd : -1), "descriptors are left open");
 		close(fd);
 		t_sleep_ns(200 * T_MS); /* the error is remembered for half as long */
@@ -378,8 +382,8 @@ static void test_clients_end(__u32 first_map)
 }
 
 /*
- * A child that inherited its parent's connection, with a request of the parent's that is answered when
- * the parent has executed another program. Neither that nor its own requests get anything.
+ * A child that inherited its parent's connection, with a request of the parent's that is answered
+ * when the parent has executed another program. Neither that nor its own requests get anything.
  */
 static void must_refuse(int sock, uint32_t type, uint32_t arg, int again)
 {
@@ -487,8 +491,10 @@ static void watch_updates(const struct csf_cpu_page *page, double *least, double
 	while (t_mono_ns() < end) {
 		now = updated(page);
 		if (last && now != last) {
-			*least = (double)(now - last) / 1e3 < *least ? (double)(now - last) / 1e3 : *least;
-			*most = (double)(now - last) / 1e3 > *most ? (double)(now - last) / 1e3 : *most;
+			*least = (double)(now - last) / 1e3 < *least ? (double)(now - last) / 1e3 :
+								       *least;
+			*most = (double)(now - last) / 1e3 > *most ? (double)(now - last) / 1e3 :
+								     *most;
 		}
 		last = now;
 		t_sleep_ns(200000);
@@ -522,7 +528,8 @@ static void test_cpu_period(unsigned int period_us)
 	      page->period_us, page->resolution_ns);
 	watch_updates(page, &least, &most);
 	t_note("updates every %.0f to %.0f us, of %u", least, most, period_us);
-	CHECK(least < 1.5 * period_us && most > 0.5 * period_us, "every %.0f to %.0f us", least, most);
+	CHECK(least < 1.5 * period_us && most > 0.5 * period_us, "every %.0f to %.0f us", least,
+	      most);
 	t_wait(pid);
 	t_sleep_ns(100 * T_MS);
 	last = updated(page);
@@ -543,7 +550,8 @@ static void cpu_page_read_only(void *arg)
 	sock = csf_service_connect_(csf_service_until_());
 	CHECK(ask_service(sock, CSF_REQ_CPU, 0, &r, fds) == 1, "%s", strerror(errno));
 	CHECK(write(fds[0], path, 1) < 0 && ftruncate(fds[0], 0) < 0, "written");
-	CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) == MAP_FAILED, "mapped");
+	CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) == MAP_FAILED,
+	      "mapped");
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
 	for (int i = 0; i < 3; i++) {
 		fd = open(path, flags[i] | O_CLOEXEC);
@@ -553,7 +561,8 @@ static void cpu_page_read_only(void *arg)
 		CHECK(pwrite(fd, path, 1, 0) < 0, "written");
 		CHECK(ftruncate(fd, 1) < 0, "cut");
 		CHECK(fallocate(fd, 0x3, 0, PAGE) < 0, "a hole"); /* punch, keep size */
-		CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED, "mapped");
+		CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED,
+		      "mapped");
 		CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) < 0, "sealed");
 		close(fd);
 	}
@@ -649,7 +658,8 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "snap"))
 		return snap_once();
 	if (argc == 4 && !strcmp(argv[1], "spied"))
-		TEST("spied") spied_program(atoi(argv[2]), atoi(argv[3]));
+		TEST("spied")
+			spied_program(atoi(argv[2]), atoi(argv[3]));
 	if (!service_possible()) {
 		printf("skip service: it takes root and BPF, and no module\n");
 		return 77;
@@ -657,23 +667,41 @@ int main(int argc, char **argv)
 	atexit(service_cleanup);
 	find_command(argv[0]);
 	before = newest();
-	TEST("start") service_start(NULL, NULL);
-	TEST("stopped and started") test_restart(SIGTERM);
-	TEST("killed and started") test_restart(SIGKILL);
-	TEST("started again at once") test_fast_restart();
-	TEST("socket file") test_socket_file();
-	TEST("other file at the path") test_other_file();
-	TEST("service that does not answer") test_service_stopped();
-	TEST("client without descriptors") t_in_child(no_descriptors, NULL);
-	TEST("service without descriptors") t_in_child(full_service, NULL);
-	TEST("clients end") test_clients_end(before.maps);
-	TEST("connection inherited") t_in_child(spied, NULL);
-	TEST("child asks") test_child_asks();
-	TEST("cpu page: period") test_cpu_period(10000);
-	TEST("cpu page: read-only") test_cpu_read_only();
-	TEST("nothing left") test_nothing_left(&before);
-	TEST("start with a period") service_start("--period-us", "50000");
-	TEST("cpu page: longer period") test_cpu_period(50000);
-	TEST("stop") service_stop();
+	TEST("start")
+		service_start(NULL, NULL);
+	TEST("stopped and started")
+		test_restart(SIGTERM);
+	TEST("killed and started")
+		test_restart(SIGKILL);
+	TEST("started again at once")
+		test_fast_restart();
+	TEST("socket file")
+		test_socket_file();
+	TEST("other file at the path")
+		test_other_file();
+	TEST("service that does not answer")
+		test_service_stopped();
+	TEST("client without descriptors")
+		t_in_child(no_descriptors, NULL);
+	TEST("service without descriptors")
+		t_in_child(full_service, NULL);
+	TEST("clients end")
+		test_clients_end(before.maps);
+	TEST("connection inherited")
+		t_in_child(spied, NULL);
+	TEST("child asks")
+		test_child_asks();
+	TEST("cpu page: period")
+		test_cpu_period(10000);
+	TEST("cpu page: read-only")
+		test_cpu_read_only();
+	TEST("nothing left")
+		test_nothing_left(&before);
+	TEST("start with a period")
+		service_start("--period-us", "50000");
+	TEST("cpu page: longer period")
+		test_cpu_period(50000);
+	TEST("stop")
+		service_stop();
 	return t_done("t_serve_life");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The service under load and under attack: quotas, floods, garbage, ten thousand threads; what others
- * notice of it, what it takes, and what stays.
+ * The service under load and under attack: quotas, floods, garbage, ten thousand threads; what
+ * others notice of it, what it takes, and what stays.
  */
 #include "t_serve.h"
 
@@ -130,7 +130,8 @@ static void use_up_memory(void *arg)
 	(void)arg;
 	become(ALICE);
 	keepers_start(&g, 300, NULL);
-	CHECK(g.failed > 300 - 256 && g.failed < 300 - 200, "%d threads in 256 pages", 300 - g.failed);
+	CHECK(g.failed > 300 - 256 && g.failed < 300 - 200, "%d threads in 256 pages",
+	      300 - g.failed);
 	CHECK(g.err == EDQUOT, "%s", strerror(g.err));
 	keepers_stop(&g);
 }
@@ -243,8 +244,8 @@ static void garbage(void)
 /* Asks without taking the answers, on one connection, until it is thrown out. */
 static void never_reads(void)
 {
-	static const struct csf_request q = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, CSF_REQ_THREAD,
-					      0, 0 };
+	static const struct csf_request q = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION,
+					      CSF_REQ_THREAD, 0, 0 };
 	int fd = raw_connect();
 
 	for (int i = 0; fd >= 0 && i < 1000; i++)
@@ -260,7 +261,9 @@ static void sends_one(int sock, int fd)
 	struct csf_request q = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, CSF_REQ_CPU, 0, 0 };
 	char control[CMSG_SPACE(sizeof(int))] = "";
 	struct iovec iov = { &q, sizeof(q) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control,
 			      .msg_controllen = sizeof(control) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
@@ -304,7 +307,8 @@ static void attacker(void *arg)
 /* A second of it, by two processes. */
 static void test_attack(void (*once)(void))
 {
-	struct attack *a = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct attack *a =
+		mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	unsigned long long rss = service_status("\nVmRSS:"), rss_after;
 	int fds = service_fds(), fds_after;
 	uint64_t ns[30];
@@ -332,8 +336,8 @@ static void test_attack(void (*once)(void))
 }
 
 /*
- * The last reference to a TCP socket that lingers, with data that nobody takes: whoever closes it waits.
- * The service may not take it. 0 if this kernel cannot refuse.
+ * The last reference to a TCP socket that lingers, with data that nobody takes: whoever closes it
+ * waits. The service may not take it. 0 if this kernel cannot refuse.
  */
 static int lingering_socket(void)
 {
@@ -407,7 +411,8 @@ static void many_threads(void *arg)
 	      after.bytes - before.bytes);
 	t_note("registering took %.1f us (median), %.1f (99 of 100), %.1f (worst)",
 	       quantile_us(ns, MANY, 0.5), quantile_us(ns, MANY, 0.99), quantile_us(ns, MANY, 1));
-	CHECK(quantile_us(ns, MANY, 0.5) < 1000, "registering took %.1f us", quantile_us(ns, MANY, 0.5));
+	CHECK(quantile_us(ns, MANY, 0.5) < 1000, "registering took %.1f us",
+	      quantile_us(ns, MANY, 0.5));
 	keepers_stop(&g);
 }
 
@@ -445,7 +450,8 @@ static void first_of_process(void *arg)
 
 static void test_first_while_others(void)
 {
-	uint64_t *took = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint64_t *took =
+		mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t other = t_fork(registers_many, NULL);
 	uint64_t ns[25];
 
@@ -471,7 +477,8 @@ static void test_given_back(int fds, struct maps before)
 		after = page_maps(first_map);
 	}
 	CHECK(after.nr <= before.nr + 8, "%u maps, before %u", after.nr, before.nr);
-	CHECK(service_fds_settle(fds + 8) <= fds + 8, "%d descriptors, before %d", service_fds(), fds);
+	CHECK(service_fds_settle(fds + 8) <= fds + 8, "%d descriptors, before %d", service_fds(),
+	      fds);
 }
 
 static void raise_limits(void)
@@ -495,27 +502,46 @@ int main(int argc, char **argv)
 	find_command(argv[0]);
 	raise_limits();
 	first_map = newest_map_id();
-	TEST("start with 40 threads a user") service_start("--max-threads", "40");
-	TEST("quota of threads") test_threads_quota();
-	TEST("a chunk that is kept counts") test_kept_chunk();
-	TEST("stop") service_stop();
-	TEST("start with 1 MiB a user") service_start("--max-memory", "1");
-	TEST("quota of memory") t_in_child(use_up_memory, NULL);
-	TEST("stop") service_stop();
-	TEST("start") service_start(NULL, NULL);
+	TEST("start with 40 threads a user")
+		service_start("--max-threads", "40");
+	TEST("quota of threads")
+		test_threads_quota();
+	TEST("a chunk that is kept counts")
+		test_kept_chunk();
+	TEST("stop")
+		service_stop();
+	TEST("start with 1 MiB a user")
+		service_start("--max-memory", "1");
+	TEST("quota of memory")
+		t_in_child(use_up_memory, NULL);
+	TEST("stop")
+		service_stop();
+	TEST("start")
+		service_start(NULL, NULL);
 	t_sleep_ns(T_SEC);
 	maps = page_maps(first_map);
 	fds = service_fds();
-	TEST("flood") test_attack(flood);
-	TEST("stalled connections") test_attack(stall);
-	TEST("garbage") test_attack(garbage);
-	TEST("answers not taken") test_attack(never_reads);
-	TEST("descriptors sent") test_attack(sends_descriptors);
-	TEST("lingering socket sent") test_lingering();
-	TEST("memory of one thread") t_in_child(one_thread_memory, NULL);
-	TEST("10,000 threads") t_in_child(many_threads, NULL);
-	TEST("first while others register") test_first_while_others();
-	TEST("given back") test_given_back(fds, maps);
-	TEST("stop") service_stop();
+	TEST("flood")
+		test_attack(flood);
+	TEST("stalled connections")
+		test_attack(stall);
+	TEST("garbage")
+		test_attack(garbage);
+	TEST("answers not taken")
+		test_attack(never_reads);
+	TEST("descriptors sent")
+		test_attack(sends_descriptors);
+	TEST("lingering socket sent")
+		test_lingering();
+	TEST("memory of one thread")
+		t_in_child(one_thread_memory, NULL);
+	TEST("10,000 threads")
+		t_in_child(many_threads, NULL);
+	TEST("first while others register")
+		test_first_while_others();
+	TEST("given back")
+		test_given_back(fds, maps);
+	TEST("stop")
+		service_stop();
 	return t_done("t_serve_load");
 }

@@ -70,8 +70,8 @@ static uint64_t stamp(const char *line, const char *event)
 enum { NAPS = 200, ROUNDS = 5 };
 
 /*
- * A host's kernel, which is not of our choosing, may leave switches out (a virtual machine was seen to run
- * old kernel text in some contexts). The trace is no judge then; in guests it has to be.
+ * A host's kernel, which is not of our choosing, may leave switches out (a virtual machine was seen
+ * to run old kernel text in some contexts). The trace is no judge then; in guests it has to be.
  */
 static int trace_incomplete;
 
@@ -218,7 +218,8 @@ static const double nap_ms = 1000;
 
 /*
  * Works until it has had more than its share, in one go, so that the scheduler (6.12 and later)
- * leaves it in the queue for a while when it goes to sleep. On a busy machine it may never get that.
+ * leaves it in the queue for a while when it goes to sleep. On a busy machine it may never get
+ * that.
  */
 static void work_too_long(struct csf_snap *s)
 {

@@ -62,7 +62,7 @@
 /* csf_hdr.flags */
 #define CSF_F_TSC_CONSTANT (1u << 0) /* the clock ticks at one rate in every power state */
 #define CSF_F_TSC_SYNCED (1u << 1)   /* the kernel has not found it to differ between CPUs */
-#define CSF_F_IO (1u << 2)	     /* the kernel accounts I/O per task; without it those fields are 0 */
+#define CSF_F_IO (1u << 2)	     /* the kernel accounts I/O per task; else those fields are 0 */
 
 /* csf_thread_page.state: the bucket that time since last_switch_tsc belongs to */
 #define CSF_ONCPU 0
@@ -74,8 +74,8 @@
 
 /* csf_thread_page.life */
 #define CSF_LIVE 1   /* the writer follows the thread */
-#define CSF_PAUSED 2 /* nobody has the page open: nothing is counted until the owner opens it again */
-#define CSF_DEAD 3   /* the thread has ended, or executed another program; the values are its last */
+#define CSF_PAUSED 2 /* nobody has it open: nothing is counted until the owner opens it again */
+#define CSF_DEAD 3   /* the thread has ended or executed another program; its last values */
 
 /* csf_cpu_row.cpu of row 0, which sums all possible CPUs */
 #define CSF_CPU_ALL (~0u)

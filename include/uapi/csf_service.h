@@ -60,8 +60,8 @@ struct csf_reply {
 };
 
 /*
- * err is 0 or an errno: EAGAIN (no free page in the chunk; ask again), EACCES, EPERM, ENOMEM. now_ns
- * is CLOCK_MONOTONIC as the writer reads it, so that a time namespace is noticed.
+ * err is 0 or an errno: EAGAIN (no free page in the chunk; ask again), EACCES, EPERM, ENOMEM.
+ * now_ns is CLOCK_MONOTONIC as the writer reads it, so that a time namespace is noticed.
  */
 struct csf_ticket {
 	__s32 err;

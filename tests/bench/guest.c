@@ -4,10 +4,11 @@
  *
  *	bench_guest insn|ns MEASURE...
  *
- * prints a line "MEASURE_insn VALUE LEAST MOST" each, VALUE being the median of many windows. In a guest
- * whose TSC counts instructions (QEMU's -icount shift=0) that is what a cost is given in. A window is
- * short against the scheduler's tick and against the periods of its load tracking, one of which ends every
- * million cycles for each task and queue: most windows hold nothing but what they measure.
+ * prints a line "MEASURE_insn VALUE LEAST MOST" each, VALUE being the median of many windows. In a
+ * guest whose TSC counts instructions (QEMU's -icount shift=0) that is what a cost is given in. A
+ * window is short against the scheduler's tick and against the periods of its load tracking, one of
+ * which ends every million cycles for each task and queue: most windows hold nothing but what they
+ * measure.
  */
 #define _GNU_SOURCE
 #include <err.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * loops.c is compiled once by each compiler, with PREFIX gcc_ or clang_. A loop does its one thing n
- * times, back to back, and leaves nothing that a compiler could move out of it.
+ * loops.c is compiled once by each compiler, with PREFIX gcc_ or clang_. A loop does its one thing
+ * n times, back to back, and leaves nothing that a compiler could move out of it.
  */
 #ifndef CSF_BENCH_LOOPS_H
 #define CSF_BENCH_LOOPS_H

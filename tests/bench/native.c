@@ -5,8 +5,8 @@
  *	native JSON	writes JSON, prints a table; the exit status is 1 if a bar is missed
  *
  * Every cost is the median of many short rounds, and each round measures everything once: whatever
- * disturbs the machine disturbs few rounds, or all things alike. Where no writer is mounted, pages of
- * our own take its place, and the library maps them as it maps the real ones.
+ * disturbs the machine disturbs few rounds, or all things alike. Where no writer is mounted, pages
+ * of our own take its place, and the library maps them as it maps the real ones.
  */
 #define _GNU_SOURCE
 #include <err.h>

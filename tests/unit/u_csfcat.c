@@ -23,7 +23,9 @@ static int csfcat(const char *args)
 	return WEXITSTATUS(pclose(f));
 }
 
-/* Numbers that grow by a tick each; two of them with almost another tick, which is not to be seen. */
+/*
+ * Numbers that grow by a tick each; two of them with almost another tick, which is not to be seen.
+ */
 static void fill_row(struct csf_cpu_row *r, uint32_t cpu, uint64_t first)
 {
 	const uint64_t tick = 1000000000u / (uint64_t)sysconf(_SC_CLK_TCK), bit = tick - 1;

@@ -17,7 +17,8 @@ static int help(int argc, char **argv);
 static const struct csf_command commands[] = {
 	{ "run", "run a command with pages, starting a service for it if there is no writer",
 	  csf_run },
-	{ "serve", "write the pages of local processes by BPF, where no module is loaded", csf_serve },
+	{ "serve", "write the pages of local processes by BPF, where no module is loaded",
+	  csf_serve },
 	{ "help", "show this list, or the help of a command", help },
 };
 

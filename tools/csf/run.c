@@ -35,12 +35,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp argp = {
-	NULL, parse, "[--] COMMAND [ARGUMENT...]",
+	NULL,
+	parse,
+	"[--] COMMAND [ARGUMENT...]",
 	"Run a command that reads its scheduler pages."
 	"\vUses the kernel module or the service if one is there; else it starts a service for this "
 	"command, which needs the privileges that 'csf serve --help' names. Exits as the command does; "
 	"126 if it cannot be run, 127 if it is not found.",
-	NULL, NULL, NULL
+	NULL,
+	NULL,
+	NULL
 };
 
 static bool service_there(void)
@@ -163,8 +167,8 @@ int csf_run(int argc, char **argv)
 	prepare();
 	/* the command may give up its privileges before it connects */
 	if (!mkdtemp(dir) || chmod(dir, 0755)) {
-		fprintf(stderr, "csf: no writer is there, and starting one takes root: %s: %s\n", dir,
-			strerror(errno));
+		fprintf(stderr, "csf: no writer is there, and starting one takes root: %s: %s\n",
+			dir, strerror(errno));
 		return CSF_EXIT_FAIL;
 	}
 	snprintf(socket, sizeof(socket), "%s/socket", dir);

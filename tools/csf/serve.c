@@ -58,11 +58,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp argp = {
-	options, parse, NULL,
+	options,
+	parse,
+	NULL,
 	"Write the pages of local processes by BPF programs, where no module is loaded."
 	"\vNeeds root, or CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, and a kernel with BTF, 5.19 or "
 	"later. Its clients need nothing.",
-	NULL, NULL, NULL
+	NULL,
+	NULL,
+	NULL
 };
 
 /* Socket activation: systemd passes a listening socket as descriptor 3. */
