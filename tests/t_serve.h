@@ -354,4 +354,11 @@ static inline int service_possible(void)
 	       !access("/sys/kernel/btf/vmlinux", R_OK) && access(CSF_THREAD_PATH, F_OK);
 }
 
+__attribute__((unused)) static const struct csf_cpu_page *map_cpu_page(int fd)
+{
+	void *p = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+
+	return p == MAP_FAILED ? (t_die("mmap: %s", strerror(errno)), NULL) : p;
+}
+
 #endif /* T_SERVE_H */

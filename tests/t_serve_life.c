@@ -491,23 +491,14 @@ static void watch_updates(const struct csf_cpu_page *page, double *least, double
 	while (t_mono_ns() < end) {
 		now = updated(page);
 		if (last && now != last) {
-			*least = (double)(now - last) / 1e3 < *least ? (double)(now - last) / 1e3 :
-								       *least;
-			*most = (double)(now - last) / 1e3 > *most ? (double)(now - last) / 1e3 :
-								     *most;
+			double us = (double)(now - last) / 1e3;
+
+			*least = us < *least ? us : *least;
+			*most = us > *most ? us : *most;
 		}
 		last = now;
 		t_sleep_ns(200000);
 	}
-}
-
-static const struct csf_cpu_page *map_cpu_page(int fd)
-{
-	void *p = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
-
-	if (p == MAP_FAILED)
-		t_die("mmap: %s", strerror(errno));
-	return p;
 }
 
 static void test_cpu_period(unsigned int period_us)
@@ -535,8 +526,7 @@ static void test_cpu_period(unsigned int period_us)
 	last = updated(page);
 	t_sleep_ns(200 * T_MS);
 	CHECK(updated(page) == last, "updated while nobody has asked for it");
-	close(fd);
-	close(pair[0]);
+	close(fd), close(pair[0]);
 }
 
 static void cpu_page_read_only(void *arg)
