@@ -309,10 +309,11 @@ static inline const struct csf_slot_ {
 	return (const struct csf_slot_ *)p;
 }
 
-static inline void send_fd(int sock, int fd)
+/* 1, or 0 with errno */
+static inline int send_with_fd(int sock, const void *data, size_t size, int fd)
 {
-	char control[CMSG_SPACE(sizeof(int))] = "", byte = 0;
-	struct iovec iov = { &byte, 1 };
+	char control[CMSG_SPACE(sizeof(int))] = "";
+	struct iovec iov = { (void *)(uintptr_t)data, size };
 	struct msghdr msg = { .msg_iov = &iov,
 			      .msg_iovlen = 1,
 			      .msg_control = control,
@@ -323,7 +324,12 @@ static inline void send_fd(int sock, int fd)
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	if (sendmsg(sock, &msg, 0) != 1)
+	return sendmsg(sock, &msg, MSG_NOSIGNAL) == (ssize_t)size;
+}
+
+static inline void send_fd(int sock, int fd)
+{
+	if (!send_with_fd(sock, "", 1, fd))
 		t_die("sendmsg: %s", strerror(errno));
 }
 

@@ -259,19 +259,8 @@ static void never_reads(void)
 static void sends_one(int sock, int fd)
 {
 	struct csf_request q = { CSF_SERVICE_MAGIC, CSF_SERVICE_VERSION, CSF_REQ_CPU, 0, 0 };
-	char control[CMSG_SPACE(sizeof(int))] = "";
-	struct iovec iov = { &q, sizeof(q) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = control,
-			      .msg_controllen = sizeof(control) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	sendmsg(sock, &msg, MSG_NOSIGNAL);
+	send_with_fd(sock, &q, sizeof(q), fd);
 }
 
 /* Descriptors for the service: /dev/null, or the connection itself, which would be a cycle. */
