@@ -31,14 +31,15 @@ stage_icount() {
 # With a trusted TSC, as bookworm's guest goes without.
 stage_newest() { APPEND="tsc=reliable ${APPEND:-}" tests/debian/run.sh "$(newest_suite)"; }
 stage_bpf() {
-	local program
+	local test status=0
 	if [ "$(id -u)" != 0 ] || [ ! -r /sys/kernel/btf/vmlinux ]; then
 		echo "skip BPF on this machine: it takes root and a kernel with BTF"
 		return
 	fi
 	make -s --no-print-directory csf tests || return
-	tests/csf.sh || return
-	for program in build/tests/t_serve*; do "$program" || return; done
+	tests/csf.sh || status=1
+	for test in $(make -s --no-print-directory list-serve-tests); do build/tests/t_"$test" || status=1; done
+	return $status
 }
 stage_arm64() { tests/arm64.sh; }
 stage_bpf_guest() { WRITER=bpf tests/debian/run.sh bookworm; }
