@@ -171,8 +171,23 @@ int csf_load(struct csf_loaded *l, bool force_hash)
 	return 0;
 }
 
+/* What the programs had to refuse is seen by one thread each; this is where it shows as a whole. */
+static void report_lost(const struct writer_bpf *skel)
+{
+	const __u64 *lost = skel->bss->lost;
+
+	if (lost[CSF_LOST_STORAGE])
+		fprintf(stderr, "csf: %llu registrations failed for want of kernel memory\n",
+			(unsigned long long)lost[CSF_LOST_STORAGE]);
+	if (lost[CSF_LOST_RACE])
+		fprintf(stderr, "csf: %llu registrations failed because the thread kept switching\n",
+			(unsigned long long)lost[CSF_LOST_RACE]);
+}
+
 void csf_unload(struct csf_loaded *l)
 {
+	if (l->skel && l->skel->bss)
+		report_lost(l->skel);
 	bpf_link__destroy(l->irqs_link);
 	bpf_link__destroy(l->register_link);
 	writer_bpf__destroy(l->skel);

@@ -41,7 +41,10 @@ struct csf_service *csf_service_start(const struct csf_service_options *o);
  */
 int csf_service_run(struct csf_service *s, int stop_fd);
 
-/* Detaches and frees everything; pages that are still mapped say that their writer is gone. */
+/*
+ * Detaches and frees everything, and says on stderr what could not be registered. Pages that are
+ * still mapped stand still: their readers find that out within a second.
+ */
 void csf_service_stop(struct csf_service *s);
 
 #endif /* CSF_SERVICE_H */

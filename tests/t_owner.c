@@ -364,7 +364,9 @@ static void executed(const char *how, int fd, uint64_t epoch)
 	b = t_page_snap(old);
 	CHECK(b.p.life == CSF_DEAD && b.p.epoch == epoch, "the old page: life %d, epoch %llu",
 	      b.p.life, (unsigned long long)b.p.epoch);
-	/* execve() itself waits, for the file and for other threads to end; then nothing is added */
+	/*
+	 * execve() itself waits, for the file and for other threads to end; then nothing is added
+	 */
 	blocks = b.p.nr_block;
 	t_sleep_ns(2 * T_MS);
 	b = t_page_snap(old);

@@ -93,8 +93,9 @@
 /**
  * struct csf_hdr - the first 64 bytes of every page
  *
- * Written when the page is made and not changed afterwards, except flags: the writer reads
- * CSF_F_TSC_SYNCED again at each switch (thread page) or update (cpu page).
+ * Written when the page is made and not changed afterwards, except flags: the writer brings them
+ * up to date at each switch in, from what it knew at most 10 ms before (thread page), or at each
+ * update (cpu page).
  *
  * @magic: CSF_MAGIC
  * @version: CSF_ABI_VERSION
@@ -141,7 +142,7 @@ CSF_AT(csf_hdr, reserved, 32);
  * of a running thread are as old as its last leave (or its arming). All are written by the thread's
  * own context switches and nobody else.
  *
- * @hdr: the header; hdr.flags: both
+ * @hdr: the header; hdr.flags: in
  * @seq: odd while the page is being written (both); never goes back
  * @state: CSF_ONCPU to CSF_IOWAIT: where the time since @last_switch_tsc goes (both)
  * @life: CSF_LIVE, CSF_PAUSED or CSF_DEAD (arm, out)

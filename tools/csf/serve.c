@@ -73,8 +73,10 @@ static const struct argp argp = {
 static void take_activation(struct csf_service_options *o)
 {
 	const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
+	char ours[16];
 
-	if (!pid || !fds || strtol(pid, NULL, 10) != getpid() || strcmp(fds, "1"))
+	snprintf(ours, sizeof(ours), "%d", (int)getpid());
+	if (!pid || !fds || strcmp(pid, ours) || strcmp(fds, "1"))
 		return;
 	o->socket = NULL;
 	o->listen_fd = 3;
