@@ -69,12 +69,6 @@ static uint64_t stamp(const char *line, const char *event)
 
 enum { NAPS = 200, ROUNDS = 5 };
 
-/*
- * A host's kernel, which is not of our choosing, may leave switches out (a virtual machine was seen
- * to run old kernel text in some contexts). The trace is no judge then; in guests it has to be.
- */
-static int trace_incomplete;
-
 /* From each wakeup to the switch that it led to, in all. */
 static uint64_t parse_trace(void)
 {
@@ -98,12 +92,8 @@ static uint64_t parse_trace(void)
 		n++;
 	}
 	fclose(f);
-	if (n <= NAPS * 9 / 10 && !getenv("CSF_ACCEL"))
-		trace_incomplete = n;
 	/* a timer may expire before the thread is asleep */
-	else
-		CHECK(n <= NAPS && n > NAPS * 9 / 10, "%d pairs of trace events of %d wakeups", n,
-		      NAPS);
+	CHECK(n <= NAPS && n > NAPS * 9 / 10, "%d pairs of trace events of %d wakeups", n, NAPS);
 	return sum;
 }
 
@@ -176,21 +166,24 @@ static void measure_latencies(struct latencies *l)
  * an event costs as much as a good part of the time in question, so everything is recorded twice,
  * too: what that adds is what the first recorder added. The page is read with nobody recording.
  * Without a steady clock only the same naps can be compared, recording included.
+ *
+ * The trace can be the judge only in a kernel of our choosing: on a virtual machine whose kernel runs
+ * old text in some contexts, it was seen to lack the switches from the idle task.
  */
 static void test_idle_wakeups(void)
 {
 	double page, once, recording, both;
 	struct latencies l;
 
+	if (!getenv("CSF_ACCEL")) {
+		t_skip("compared in guests: a host's trace may lack switches");
+		return;
+	}
 	if (!tracing_there()) {
 		t_skip("no tracefs");
 		return;
 	}
 	measure_latencies(&l);
-	if (trace_incomplete) {
-		t_skip("this kernel's trace has %d switches of %d", trace_incomplete, NAPS);
-		return;
-	}
 	page = median(l.page);
 	both = median(l.both);
 	once = median(l.once);

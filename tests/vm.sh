@@ -117,15 +117,15 @@ write_guest_script() {
 }
 
 # The tree is part of the root file system, but virtme-ng hides what lies in /tmp or /var/tmp. It can mount
-# only into what it overlays, and /var is.
+# only into what it overlays, and /var is, or onto a path that it finds from where it is started.
 vng_start() { # in the background, its pid in vm_pid
 	local options=(--disable-microvm --rodir /var/csf/tree="$top")
 	[ -z "$rootfs" ] || options+=(--rodir "$rootfs/lib/modules/$release")
 	[ "$vm_accel" = kvm ] || options+=(--disable-kvm --qemu-opts="-cpu max")
-	timeout -k 5 "$VM_TIMEOUT" vng --run "$kernel" --verbose --disable-monitor --user root "${options[@]}" \
+	(cd / && exec timeout -k 5 "$VM_TIMEOUT" vng --run "$kernel" --verbose --disable-monitor --user root "${options[@]}" \
 		--cpus "$VM_CPUS" --memory "${VM_MEMORY:-1G}" --rwdir /var/csf/share="$vm_dir"/share \
 		--qemu-opts="$(vm_slow_disk)" --append "$arguments" --exec "sh /var/csf/share/run" \
-		</dev/null >"$vm_dir"/console.log 2>&1 &
+		</dev/null >"$vm_dir"/console.log 2>&1) &
 	vm_pid=$!
 }
 
