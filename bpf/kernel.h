@@ -17,20 +17,32 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct sched_entity {
-	__u64 sum_exec_runtime;
-};
-
-/* 6.12: a sleeping task may stay queued for a while. */
-struct sched_entity___delayed {
-	unsigned char sched_delayed;
-};
-
 struct sched_info {
 	unsigned long pcount;
 	unsigned long long run_delay;
 	unsigned long long last_arrival;
 	unsigned long long last_queued;
+};
+
+/* the run queue of one CPU */
+struct rq {
+	__u64 clock;
+	struct sched_info rq_sched_info; /* the sums of all tasks that ran here */
+};
+
+struct cfs_rq {
+	struct rq *rq;
+};
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
+	__u64 nr_migrations;
+	struct cfs_rq *cfs_rq; /* of a task of any class; not without CONFIG_FAIR_GROUP_SCHED */
+};
+
+/* 6.12: a sleeping task may stay queued for a while. */
+struct sched_entity___delayed {
+	unsigned char sched_delayed;
 };
 
 struct task_io_accounting {
@@ -51,6 +63,25 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+	int level;
+	struct cgroup *ancestors[]; /* 6.1 */
+};
+
+struct cgroup___ids {
+	int level;
+	__u64 ancestor_ids[]; /* before 6.1 */
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
@@ -60,6 +91,8 @@ struct task_struct {
 	unsigned int pid;
 	unsigned int tgid;
 	struct signal_struct *signal;
+	struct css_set *cgroups;
+	char comm[16];
 	__u64 utime;
 	__u64 stime;
 	unsigned long nvcsw;
@@ -70,6 +103,11 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct task_io_accounting ioac;
 	void *bpf_storage;
+};
+
+/* before 5.14 */
+struct task_struct___state {
+	volatile long state;
 };
 
 /* 7.2: a task that waits for a mutex may stay queued (proxy execution). */

@@ -1,72 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 #define _GNU_SOURCE
 #include "load.h"
+#include "explain.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "writer.skel.h"
-
-/* The complaints of libbpf, shown if they are not about something that we can explain better. */
-static char warnings[4096];
-
-static int keep_warning(enum libbpf_print_level level, const char *format, va_list args)
-{
-	size_t len = strlen(warnings);
-
-	if (level == LIBBPF_WARN)
-		vsnprintf(warnings + len, sizeof(warnings) - len, format, args);
-	return 0;
-}
-
-static bool kernel_before(unsigned int major, unsigned int minor)
-{
-	unsigned int a, b;
-	struct utsname u;
-
-	if (uname(&u) || sscanf(u.release, "%u.%u", &a, &b) != 2)
-		return false;
-	return a < major || (a == major && b < minor);
-}
-
-static bool locked_down(void)
-{
-	char mode[128] = "";
-	FILE *f = fopen("/sys/kernel/security/lockdown", "re");
-
-	if (!f)
-		return false;
-	if (!fgets(mode, sizeof(mode), f))
-		mode[0] = 0;
-	fclose(f);
-	return strstr(mode, "[confidentiality]");
-}
-
-static void explain(int err)
-{
-	if (access("/sys/kernel/btf/vmlinux", R_OK))
-		fprintf(stderr,
-			"csf: this kernel has no BTF (/sys/kernel/btf/vmlinux): it takes one "
-			"built with CONFIG_DEBUG_INFO_BTF\n");
-	else if (kernel_before(5, 19))
-		fprintf(stderr, "csf: this kernel is too old: pages need Linux 5.19 or later\n");
-	else if (locked_down())
-		fprintf(stderr, "csf: kernel lockdown (confidentiality) keeps BPF programs from "
-				"reading the kernel: boot with lockdown=integrity\n");
-	else if (err == -EPERM || err == -EACCES)
-		fprintf(stderr, "csf: not permitted to load BPF programs: run as root, or with "
-				"CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE\n");
-	else
-		fprintf(stderr, "csf: cannot load the BPF programs: %s\n%s", strerror(-err),
-			warnings);
-}
 
 static bool kernel_has_symbol(const char *name)
 {
@@ -87,7 +32,7 @@ static bool kernel_has_symbol(const char *name)
  */
 static bool storage_dependable(void)
 {
-	return !kernel_before(6, 2) || kernel_has_symbol("bpf_task_storage_get_recur");
+	return !csf_kernel_before(6, 2) || kernel_has_symbol("bpf_task_storage_get_recur");
 }
 
 /* An iterator over the elements of a map; NULL with errno. */
@@ -153,11 +98,10 @@ int csf_load(struct csf_loaded *l, bool force_hash)
 	int err;
 
 	memset(l, 0, sizeof(*l));
-	warnings[0] = 0;
-	libbpf_set_print(keep_warning);
+	csf_explain_begin();
 	err = load(l, force_hash);
 	if (err) {
-		explain(err);
+		csf_explain(err, 5, 19);
 		csf_unload(l);
 		return -1;
 	}
@@ -180,7 +124,8 @@ static void report_lost(const struct writer_bpf *skel)
 		fprintf(stderr, "csf: %llu registrations failed for want of kernel memory\n",
 			(unsigned long long)lost[CSF_LOST_STORAGE]);
 	if (lost[CSF_LOST_RACE])
-		fprintf(stderr, "csf: %llu registrations failed because the thread kept switching\n",
+		fprintf(stderr,
+			"csf: %llu registrations failed because the thread kept switching\n",
 			(unsigned long long)lost[CSF_LOST_RACE]);
 }
 

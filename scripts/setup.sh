@@ -16,7 +16,7 @@ top=$(realpath "$(dirname "$0")"/..)
 
 packages_of() { # SET
 	case $1 in
-	build) echo make gcc libc6-dev clang bpftool libbpf-dev libelf-dev zlib1g-dev ;;
+	build) echo make gcc libc6-dev clang bpftool libbpf-dev libelf-dev zlib1g-dev libjson-c-dev ;;
 	demo) echo make gcc libc6-dev mmdebstrap debian-archive-keyring e2fsprogs cpio xz-utils ;;
 	check) packages_of build; packages_of demo; echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross g++ clang libclang-rt-dev kmod udev file python3 busybox-static ;;
 	lint) echo make clang-format clang-tidy bear shellcheck xz-utils ;;

@@ -15,10 +15,10 @@ compile() { # NAME COMMAND...
 }
 
 make -s --no-print-directory csf
-for file in examples/eventloop.c tools/csfcat.c tools/csf/*.c bpf/*.c; do
+for file in examples/*.c tools/csfcat.c tools/csf/*.c bpf/*.c; do
 	case $file in
 	*.bpf.c) compile "$file" "${CLANG:-clang}" -g -O2 -Wall -Werror -target bpf -mcpu=v3 -D__TARGET_ARCH_arm64 \
-		-Iinclude -idirafter /usr/aarch64-linux-gnu/include -c "$file" -o /dev/null ;;
+		-Iinclude -I. -idirafter /usr/aarch64-linux-gnu/include -c "$file" -o /dev/null ;;
 	*) compile "$file" "$cc" "${flags[@]}" -c "$file" -o /dev/null ;;
 	esac
 done

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Saying why BPF programs cannot be loaded. */
+#ifndef CSF_EXPLAIN_H
+#define CSF_EXPLAIN_H
+
+#include <stdbool.h>
+
+bool csf_kernel_before(unsigned int major, unsigned int minor);
+
+/* From here on libbpf's complaints are kept instead of printed. */
+void csf_explain_begin(void);
+
+/* On stderr: why loading failed with @err (negative) on a kernel that has to be @major.@minor or later. */
+void csf_explain(int err, unsigned int major, unsigned int minor);
+
+#endif /* CSF_EXPLAIN_H */

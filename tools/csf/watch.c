@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
+#include "watch.h"
+#include "csf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS UINT64_C(1000000000)
+
+enum { OPT_NO_BTF = 256, OPT_HASH, OPT_TASKS, OPT_READY, OPT_VERIFY, OPT_STATS, OPT_JSON };
+
+static const struct argp_option options[] = {
+	{ "interval", 'i', "SECONDS", 0, "A window every so many seconds", 0 },
+	{ "pid", 'p', "PID", 0, "Only this process, with all its threads", 0 },
+	{ "tid", 't', "TID", 0, "Only this thread", 0 },
+	{ "cgroup", 'c', "PATH", 0, "Only tasks in this cgroup (v2) or below it", 0 },
+	{ "json", OPT_JSON, NULL, 0, "Print JSON: a document a window, a line each", 0 },
+	{ "verify", OPT_VERIFY, NULL, 0,
+	  "Compare with the kernel's own counters; fail if too far off", 0 },
+	{ "stats", OPT_STATS, NULL, 0, "Say what watching cost", 0 },
+	{ "max-tasks", OPT_TASKS, "N", 0,
+	  "Tasks that can be followed on a kernel without task storage (default: 65536)", 0 },
+	{ "ready-fd", OPT_READY, "FD", 0,
+	  "Write a byte to this descriptor when the first window begins", 0 },
+	{ "no-btf", OPT_NO_BTF, NULL, 0, "Watch as on a kernel without BTF (for tests)", 0 },
+	{ "force-hash", OPT_HASH, NULL, 0, "Watch as on a kernel without task storage (for tests)",
+	  0 },
+	{ 0 },
+};
+
+static error_t parse_option(int key, char *arg, struct csf_watch *w)
+{
+	switch (key) {
+	case 'i':
+		w->interval = csf_number(arg, "--interval", 1, 1u << 30);
+		return 0;
+	case 'p':
+		w->pid = csf_number(arg, "--pid", 1, 1u << 22);
+		return 0;
+	case 't':
+		w->tid = csf_number(arg, "--tid", 1, 1u << 22);
+		return 0;
+	case 'c':
+		w->cgroup = arg;
+		return 0;
+	case OPT_JSON:
+		w->json = true;
+		return 0;
+	case OPT_VERIFY:
+		w->verify = true;
+		return 0;
+	case OPT_STATS:
+		w->stats = true;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static error_t parse_rare_option(int key, char *arg, struct csf_watch *w)
+{
+	switch (key) {
+	case OPT_TASKS:
+		w->max_tasks = csf_number(arg, "--max-tasks", 1, 1u << 22);
+		return 0;
+	case OPT_READY:
+		w->ready_fd = csf_number(arg, "--ready-fd", 0, 1u << 20);
+		return 0;
+	case OPT_NO_BTF:
+		w->no_btf = true;
+		return 0;
+	case OPT_HASH:
+		w->force_hash = true;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct csf_watch *w = state->input;
+
+	if (key == ARGP_KEY_INIT) {
+		w->ready_fd = w->signal_fd = w->pid_fd = -1;
+		w->max_tasks = 65536;
+		return 0;
+	}
+	if (parse_option(key, arg, w) != ARGP_ERR_UNKNOWN)
+		return 0;
+	return parse_rare_option(key, arg, w);
+}
+
+const struct argp csf_watch_argp = { options, parse, NULL, NULL, NULL, NULL, NULL };
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * NS + ts.tv_nsec;
+}
+
+static bool thread_there(const struct csf_watch *w)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%" PRIu32 "/task/%" PRIu32, w->pid ? w->pid : w->tid,
+		 w->tid);
+	return !access(path, F_OK);
+}
+
+static int find_task(struct csf_watch *w)
+{
+	if (w->pid) {
+		w->pid_fd = syscall(SYS_pidfd_open, w->pid, 0);
+		if (w->pid_fd < 0) {
+			fprintf(stderr, "csf: there is no process %" PRIu32 "%s\n", w->pid,
+				errno == EINVAL ? "; to watch one thread, use --tid" : "");
+			return CSF_EXIT_FAIL;
+		}
+	}
+	if (w->tid && !thread_there(w)) {
+		fprintf(stderr, "csf: there is no thread %" PRIu32 "%s\n", w->tid,
+			w->pid ? " in that process" : "");
+		return CSF_EXIT_FAIL;
+	}
+	return 0;
+}
+
+static int watch_signals(struct csf_watch *w)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	w->signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
+	if (w->signal_fd >= 0)
+		return 0;
+	fprintf(stderr, "csf: cannot watch for signals: %s\n", strerror(errno));
+	return CSF_EXIT_FAIL;
+}
+
+int csf_watch_prepare(struct csf_watch *w)
+{
+	if (w->ready_fd >= 0 && fcntl(w->ready_fd, F_GETFD) < 0) {
+		fprintf(stderr, "csf: --ready-fd: descriptor %d is not open\n", w->ready_fd);
+		return CSF_EXIT_USAGE;
+	}
+	return find_task(w) || watch_signals(w);
+}
+
+void csf_watch_begin(struct csf_watch *w)
+{
+	uint64_t now = now_ns();
+
+	if (!w->ended_ns && w->seconds)
+		w->over_ns = now + w->seconds * NS;
+	if (!w->ended_ns && w->ready_fd >= 0 && write(w->ready_fd, "", 1) != 1)
+		fprintf(stderr, "csf: --ready-fd: %s\n", strerror(errno));
+	/* windows follow each other without a gap, whatever the report took */
+	w->begun_ns = w->ended_ns ? w->ended_ns : now;
+}
+
+static uint64_t window_end(const struct csf_watch *w)
+{
+	uint64_t end = w->interval ? w->begun_ns + w->interval * NS : w->over_ns;
+
+	return w->over_ns && w->over_ns < end ? w->over_ns : end;
+}
+
+static void show_progress(const struct csf_watch *w, uint64_t now, uint64_t end)
+{
+	static int tty = -1;
+
+	if (tty < 0)
+		tty = isatty(STDERR_FILENO);
+	if (!tty)
+		return;
+	if (!now)
+		fprintf(stderr, "\r\033[K");
+	else if (end)
+		fprintf(stderr, "\rwatching: %" PRIu64 " s of %" PRIu64 ", Ctrl-C ends it\033[K",
+			(now - w->begun_ns) / NS, (end - w->begun_ns + NS / 2) / NS);
+	else
+		fprintf(stderr, "\rwatching: %" PRIu64 " s, Ctrl-C ends it\033[K",
+			(now - w->begun_ns) / NS);
+}
+
+/* Milliseconds to wait: until the next second, in which the progress and the thread are looked at. */
+static int patience(uint64_t now, uint64_t end)
+{
+	uint64_t ns = NS;
+
+	if (end && end - now < ns)
+		ns = end - now;
+	return (ns + 999999) / 1000000;
+}
+
+static bool task_ended(const struct csf_watch *w, bool pid_event)
+{
+	if (pid_event)
+		fprintf(stderr, "csf: process %" PRIu32 " has ended\n", w->pid);
+	else if (w->tid && !thread_there(w))
+		fprintf(stderr, "csf: thread %" PRIu32 " has ended\n", w->tid);
+	else
+		return false;
+	return true;
+}
+
+void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also)
+{
+	uint64_t end = window_end(w), now;
+	struct pollfd fds[] = {
+		{ .fd = w->signal_fd, .events = POLLIN },
+		{ .fd = w->pid_fd, .events = POLLIN },
+		{ .fd = also ? also->fd : -1, .events = POLLIN },
+	};
+
+	while (now = now_ns(), !w->stopped && (!end || now < end)) {
+		show_progress(w, now, end);
+		if (poll(fds, 3, patience(now, end)) < 0 && errno != EINTR)
+			break;
+		if (fds[2].revents)
+			also->handle(also->arg);
+		w->stopped = fds[0].revents || task_ended(w, fds[1].revents);
+	}
+	show_progress(w, 0, 0);
+	w->ended_ns = now;
+}
+
+bool csf_watch_more(const struct csf_watch *w)
+{
+	return w->interval && !w->stopped && (!w->over_ns || w->ended_ns < w->over_ns);
+}
+
+double csf_watch_seconds(const struct csf_watch *w)
+{
+	return (double)(w->ended_ns - w->begun_ns) / NS;
+}
+
+static char *report_text;
+static size_t report_size;
+
+FILE *csf_report_begin(void)
+{
+	FILE *report = open_memstream(&report_text, &report_size);
+
+	if (report)
+		return report;
+	fprintf(stderr, "csf: %s: the report goes here as it is made\n", strerror(errno));
+	return stderr;
+}
+
+void csf_report_end(struct csf_watch *w, FILE *report)
+{
+	if (report == stderr)
+		return;
+	if (fclose(report) || fwrite(report_text, 1, report_size, stdout) != report_size ||
+	    fflush(stdout)) {
+		fprintf(stderr, "csf: cannot write to standard output: %s; here is the report\n",
+			strerror(errno));
+		fwrite(report_text, 1, report_size, stderr);
+		clearerr(stdout);
+		w->lost_output = true;
+	}
+	free(report_text);
+}
+
+void csf_report_json(FILE *report, struct json_object *document)
+{
+	const int flags = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
+
+	fprintf(report, "%s\n", json_object_to_json_string_ext(document, flags));
+	json_object_put(document);
+}
+
+int csf_watch_end(struct csf_watch *w)
+{
+	close(w->signal_fd);
+	if (w->pid_fd >= 0)
+		close(w->pid_fd);
+	return w->lost_output ? CSF_EXIT_FAIL : 0;
+}
+
+/* How deep @path lies below the mount point of its cgroup file system. */
+static uint32_t cgroup_level(const char *path)
+{
+	char up[4096];
+	struct stat here, above;
+	uint32_t level = 0;
+
+	snprintf(up, sizeof(up), "%s", path);
+	while (!stat(up, &here) && strlen(up) + 4 < sizeof(up)) {
+		strcat(up, "/..");
+		if (stat(up, &above) || above.st_dev != here.st_dev)
+			break;
+		level++;
+	}
+	return level;
+}
+
+int csf_cgroup_find(const char *path, struct csf_cgroup *cgroup)
+{
+	struct statfs fs;
+	struct stat st;
+
+	if (statfs(path, &fs) || stat(path, &st)) {
+		fprintf(stderr, "csf: --cgroup %s: %s\n", path, strerror(errno));
+		return CSF_EXIT_FAIL;
+	}
+	if (fs.f_type != CGROUP2_SUPER_MAGIC || !S_ISDIR(st.st_mode)) {
+		fprintf(stderr,
+			"csf: --cgroup %s: this is no directory of a cgroup v2 file system\n",
+			path);
+		return CSF_EXIT_USAGE;
+	}
+	cgroup->id = st.st_ino;
+	cgroup->level = cgroup_level(path);
+	return 0;
+}
