@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "load.h"
 #include "explain.h"
+#include "probe.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -12,28 +13,6 @@
 #include <unistd.h>
 
 #include "writer.skel.h"
-
-static bool kernel_has_symbol(const char *name)
-{
-	char line[256], symbol[128];
-	bool found = false;
-	FILE *f = fopen("/proc/kallsyms", "re");
-
-	while (f && !found && fgets(line, sizeof(line), f))
-		found = sscanf(line, "%*s %*s %127s", symbol) == 1 && !strcmp(symbol, name);
-	if (f)
-		fclose(f);
-	return found;
-}
-
-/*
- * 6.2 brought bpf_task_storage_get_recur(), which does not fail while somebody else's program is at
- * it; later ones do without the function, since none fails.
- */
-static bool storage_dependable(void)
-{
-	return !csf_kernel_before(6, 2) || kernel_has_symbol("bpf_task_storage_get_recur");
-}
 
 /* An iterator over the elements of a map; NULL with errno. */
 static struct bpf_link *attach_iterator(struct bpf_program *prog, const struct bpf_map *map)
@@ -73,7 +52,7 @@ static int load(struct csf_loaded *l, bool force_hash)
 	l->skel = writer_bpf__open();
 	if (!l->skel)
 		return -errno;
-	l->skel->rodata->use_hash = force_hash || !storage_dependable();
+	l->skel->rodata->use_hash = force_hash || !csf_storage_dependable();
 	l->skel->bss->epochs = first_epoch();
 	/* whichever is not used shall not take memory */
 	if (!l->skel->rodata->use_hash)
@@ -85,7 +64,7 @@ static int load(struct csf_loaded *l, bool force_hash)
 	 * variables are found by name, if CONFIG_KALLSYMS_ALL keeps those; else cpu_page.c asks
 	 * /proc
 	 */
-	bpf_program__set_autoload(l->skel->progs.csf_count_irqs, kernel_has_symbol("kstat"));
+	bpf_program__set_autoload(l->skel->progs.csf_count_irqs, csf_has_symbol("kstat"));
 	bpf_map__set_max_entries(l->skel->maps.cpu_irqs, libbpf_num_possible_cpus());
 	err = writer_bpf__load(l->skel);
 	if (!err)
