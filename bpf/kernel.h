@@ -85,11 +85,13 @@ struct css_set {
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
+	int on_cpu;
 	unsigned int on_rq; /* unsigned: it was wider once, and libbpf fits only those */
 	struct sched_entity se;
 	unsigned in_iowait : 1;
 	unsigned int pid;
 	unsigned int tgid;
+	struct task_struct *group_leader;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 	char comm[16];
@@ -133,6 +135,11 @@ struct bpf_iter_meta {
 
 struct bpf_map {
 	__u32 id;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 struct bpf_iter__bpf_map_elem {

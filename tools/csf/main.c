@@ -19,6 +19,7 @@ static const struct csf_command commands[] = {
 	  csf_run },
 	{ "serve", "write the pages of local processes by BPF, where no module is loaded",
 	  csf_serve },
+	{ "runqlat", "show how long tasks wait for a CPU", csf_runqlat },
 	{ "help", "show this list, or the help of a command", help },
 };
 

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
+#include "runqlat_load.h"
+#include "csf.h"
+#include "bpf/explain.h"
+#include "bpf/probe.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "runqlat.skel.h"
+
+_Static_assert(sizeof(struct csf_runqlat_cpu) == 4096, "each CPU has a page of its own");
+
+/* Which programs there are to be, by how they see waits begin. */
+static void choose_programs(struct runqlat_bpf *skel, enum csf_from from, bool hash)
+{
+	bool queue = from == CSF_FROM_QUEUE;
+	bool groups = queue && csf_has_field("sched_entity", "cfs_rq");
+
+	bpf_program__set_autoload(skel->progs.csf_queue_switch, groups);
+	bpf_program__set_autoload(skel->progs.csf_plain_switch, queue && !groups);
+	bpf_program__set_autoload(skel->progs.csf_wake_switch, !queue);
+	bpf_program__set_autoload(skel->progs.csf_wakeup, !queue);
+	bpf_program__set_autoload(skel->progs.csf_wakeup_new, !queue);
+	bpf_program__set_autoload(skel->progs.csf_waking, from == CSF_FROM_WAKING);
+	bpf_program__set_autoload(skel->progs.csf_free, !queue && hash);
+	bpf_program__set_autoattach(skel->progs.csf_walk, false);
+}
+
+/* What is not used shall not take memory. */
+static void size_maps(struct runqlat_bpf *skel, const struct csf_runqlat_options *o, bool hash)
+{
+	int cpus = libbpf_num_possible_cpus();
+
+	bpf_map__set_max_entries(skel->maps.cpus, cpus);
+	if (o->over_ns) {
+		bpf_map__set_max_entries(skel->maps.histories, cpus);
+		bpf_map__set_max_entries(skel->maps.slow_waits, 1 << 20);
+	}
+	if (o->by)
+		bpf_map__set_max_entries(skel->maps.rows, o->watch.max_tasks);
+	if (hash && o->from != CSF_FROM_QUEUE)
+		bpf_map__set_max_entries(skel->maps.hashed_waits, o->watch.max_tasks);
+	bpf_map__set_autocreate(skel->maps.waits, !hash && o->from != CSF_FROM_QUEUE);
+}
+
+static int set_filter(struct runqlat_bpf *skel, const struct csf_runqlat_options *o)
+{
+	struct csf_cgroup cgroup;
+
+	skel->rodata->only_tgid = o->watch.pid;
+	skel->rodata->only_tid = o->watch.tid;
+	if (o->comm) {
+		skel->rodata->any_comm = false;
+		strncpy((char *)skel->rodata->only_comm, o->comm, 15);
+	}
+	if (!o->watch.cgroup)
+		return 0;
+	if (csf_cgroup_find(o->watch.cgroup, &cgroup))
+		return CSF_EXIT_FAIL;
+	skel->rodata->only_cgroup = cgroup.id;
+	skel->rodata->only_cgroup_level = cgroup.level;
+	return 0;
+}
+
+static int prepare(struct csf_runqlat *r, const struct csf_runqlat_options *o)
+{
+	bool hash = o->watch.force_hash || !csf_storage_dependable() || !csf_storage_in_scheduler();
+	struct runqlat_bpf *skel = r->skel;
+
+	r->object = skel->obj;
+	skel->rodata->from = o->from;
+	skel->rodata->use_hash = hash;
+	skel->rodata->unit_ns = o->unit_ns;
+	skel->rodata->over_ns = o->over_ns;
+	skel->rodata->rows_by = o->by;
+	skel->rodata->list_tasks = o->watch.verify;
+	choose_programs(skel, o->from, hash);
+	size_maps(skel, o, hash);
+	return set_filter(skel, o);
+}
+
+static int map_cpus(struct csf_runqlat *r, int fd)
+{
+	void *at;
+
+	r->nr_cpus = libbpf_num_possible_cpus();
+	at = mmap(NULL, r->nr_cpus * sizeof(*r->cpus), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		return -errno;
+	r->cpus = at;
+	return 0;
+}
+
+static int load(struct csf_runqlat *r)
+{
+	int err = runqlat_bpf__load(r->skel);
+
+	if (!err)
+		err = map_cpus(r, bpf_map__fd(r->skel->maps.cpus));
+	if (!err)
+		err = runqlat_bpf__attach(r->skel);
+	if (err)
+		return err;
+	r->walk_link = bpf_program__attach_iter(r->skel->progs.csf_walk, NULL);
+	return r->walk_link ? 0 : -errno;
+}
+
+static int load_for_tasks(struct csf_runqlat *r, const struct csf_runqlat_options *o)
+{
+	int err;
+
+	r->skel = runqlat_bpf__open();
+	err = r->skel ? prepare(r, o) : -errno;
+	if (err > 0)
+		return err;
+	if (!err)
+		err = load(r);
+	if (!err) {
+		r->rows_fd = bpf_map__fd(r->skel->maps.rows);
+		r->slow_fd = bpf_map__fd(r->skel->maps.slow_waits);
+		return 0;
+	}
+	csf_explain(err, 5, 10);
+	return CSF_EXIT_FAIL;
+}
+
+int csf_runqlat_load(struct csf_runqlat *r, const struct csf_runqlat_options *o)
+{
+	int err;
+
+	memset(r, 0, sizeof(*r));
+	r->options = o;
+	r->stats_fd = o->watch.stats ? bpf_enable_stats(BPF_STATS_RUN_TIME) : -1;
+	csf_explain_begin();
+	err = load_for_tasks(r, o);
+	if (err)
+		csf_runqlat_unload(r);
+	return err;
+}
+
+void csf_runqlat_unload(struct csf_runqlat *r)
+{
+	bpf_link__destroy(r->walk_link);
+	if (r->cpus)
+		munmap(r->cpus, r->nr_cpus * sizeof(*r->cpus));
+	runqlat_bpf__destroy(r->skel);
+	if (r->stats_fd >= 0)
+		close(r->stats_fd);
+}
+
+static uint64_t take_max(struct csf_runqlat_cpu *cpu)
+{
+	return __atomic_exchange_n(&cpu->max_ns, 0, __ATOMIC_RELAXED);
+}
+
+static void add_cpu(struct csf_runqlat_counts *c, struct csf_runqlat_cpu *cpu)
+{
+	unsigned int i;
+
+	for (i = 0; i < CSF_FINE_SLOTS; i++)
+		c->hist.slots[i] += cpu->slots[i];
+	c->hist.total_ns += cpu->total_ns;
+	for (i = 0; i < CSF_DISCARDS; i++)
+		c->discarded[i] += cpu->discarded[i];
+	c->open_count += cpu->open_count;
+	c->open_ns += cpu->open_ns;
+	c->gone_delay_ns += cpu->gone_delay_ns;
+	c->gone_pcount += cpu->gone_pcount;
+}
+
+void csf_runqlat_read(struct csf_runqlat *r, struct csf_runqlat_counts *c)
+{
+	unsigned int cpu;
+
+	memset(c, 0, sizeof(*c));
+	c->hist.unit_ns = r->options->unit_ns;
+	for (cpu = 0; cpu < r->nr_cpus; cpu++)
+		add_cpu(c, &r->cpus[cpu]);
+}
+
+/* The longest wait since this was asked last. */
+static uint64_t longest(struct csf_runqlat *r)
+{
+	uint64_t max = 0, ns;
+	unsigned int cpu;
+
+	for (cpu = 0; cpu < r->nr_cpus; cpu++) {
+		ns = take_max(&r->cpus[cpu]);
+		if (ns > max)
+			max = ns;
+	}
+	return max;
+}
+
+/* All that a walk prints. */
+static bool read_all(int fd, struct csf_runqlat_edge *e)
+{
+	size_t size = 0, room = 0;
+	char *text = NULL, *more;
+	ssize_t n;
+
+	do {
+		if (room - size < 65536) {
+			room = 2 * room + 65536;
+			more = realloc(text, room);
+			if (!more)
+				break;
+			text = more;
+		}
+		n = read(fd, text + size, room - size);
+		size += n > 0 ? n : 0;
+	} while (n > 0);
+	free(e->tasks);
+	e->tasks = (void *)text;
+	e->nr_tasks = size / sizeof(*e->tasks);
+	return more && !n;
+}
+
+static bool walk_once(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+{
+	int fd = bpf_iter_create(bpf_link__fd(r->walk_link));
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	memset(&r->skel->bss->walk, 0, sizeof(e->walk));
+	ok = read_all(fd, e);
+	close(fd);
+	e->walk = r->skel->bss->walk;
+	return ok;
+}
+
+void csf_runqlat_mark(struct csf_runqlat *r)
+{
+	struct csf_runqlat_edge e = { 0 };
+
+	if (!r->skel || r->options->from == CSF_FROM_QUEUE)
+		return;
+	r->skel->bss->walk_marks = true;
+	walk_once(r, &e);
+	free(e.tasks);
+	r->skel->bss->walk_marks = false;
+}
+
+static int by_tid(const void *a, const void *b)
+{
+	const struct csf_task_counters *x = a, *y = b;
+
+	return (x->tid > y->tid) - (x->tid < y->tid);
+}
+
+/* A task that ends during the walk may be counted as living and as gone: then once more. */
+void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+{
+	uint64_t max = longest(r);
+	int tries = 0;
+
+	do {
+		csf_runqlat_read(r, &e->before);
+		e->walked = r->skel && walk_once(r, e);
+		csf_runqlat_read(r, &e->after);
+	} while (e->walked && e->before.gone_pcount != e->after.gone_pcount && ++tries < 8);
+	e->before.hist.max_ns = e->after.hist.max_ns = max;
+	if (e->nr_tasks)
+		qsort(e->tasks, e->nr_tasks, sizeof(*e->tasks), by_tid);
+}
+
+static void add_cost(struct csf_runqlat_cost *cost, int fd)
+{
+	struct bpf_prog_info info = { 0 };
+	__u32 size = sizeof(info);
+
+	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
+		return;
+	cost->events += info.run_cnt;
+	cost->ns += info.run_time_ns;
+	cost->skipped += info.recursion_misses;
+}
+
+void csf_runqlat_cost(const struct csf_runqlat *r, struct csf_runqlat_cost *cost)
+{
+	struct bpf_program *prog;
+
+	memset(cost, 0, sizeof(*cost));
+	bpf_object__for_each_program(
+		prog, r->object) if (bpf_program__type(prog) != BPF_PROG_TYPE_TRACING ||
+				     bpf_program__expected_attach_type(prog) != BPF_TRACE_ITER)
+		add_cost(cost, bpf_program__fd(prog));
+}

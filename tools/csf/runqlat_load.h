@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The BPF programs of csf runqlat: loading them, and reading what they have counted. */
+#ifndef CSF_RUNQLAT_LOAD_H
+#define CSF_RUNQLAT_LOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hist.h"
+#include "runqlat.h"
+#include "watch.h"
+
+struct csf_runqlat_options {
+	struct csf_watch watch;
+	enum csf_from from;
+	enum csf_by by;
+	uint64_t unit_ns;
+	uint64_t over_ns;
+	const char *comm;
+};
+
+struct bpf_object;
+struct bpf_link;
+struct runqlat_bpf;
+
+struct csf_runqlat {
+	const struct csf_runqlat_options *options;
+	struct bpf_object *object;
+	struct runqlat_bpf *skel;
+	struct bpf_link *walk_link;
+	struct csf_runqlat_cpu *cpus; /* mapped */
+	unsigned int nr_cpus;
+	int rows_fd;
+	int slow_fd;
+	int stats_fd;
+};
+
+/* Loads and attaches. 0, or the exit code after a message. */
+int csf_runqlat_load(struct csf_runqlat *r, const struct csf_runqlat_options *options);
+void csf_runqlat_unload(struct csf_runqlat *r);
+
+/* Notes who waits already, so that the end of such a wait is not taken for a task out of nowhere. */
+void csf_runqlat_mark(struct csf_runqlat *r);
+
+/* The sums over all CPUs at a moment. */
+struct csf_runqlat_counts {
+	struct csf_hist hist;
+	uint64_t discarded[CSF_DISCARDS];
+	uint64_t open_count;
+	uint64_t open_ns;
+	uint64_t gone_delay_ns;
+	uint64_t gone_pcount;
+};
+
+void csf_runqlat_read(struct csf_runqlat *r, struct csf_runqlat_counts *c);
+
+/*
+ * An edge of a window: what had been counted before and after a walk over all tasks, and what the
+ * walk found. Growth of the kernel's counters is known to what happened during the walks.
+ */
+struct csf_runqlat_edge {
+	struct csf_runqlat_counts before;
+	struct csf_runqlat_counts after;
+	struct csf_walk walk;
+	struct csf_task_counters *tasks; /* of each task, for --verify; sorted by TID */
+	size_t nr_tasks;
+	bool walked;
+};
+
+void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e);
+
+struct csf_runqlat_cost {
+	uint64_t events;
+	uint64_t ns;
+	uint64_t skipped; /* runs that the kernel left out */
+};
+
+void csf_runqlat_cost(const struct csf_runqlat *r, struct csf_runqlat_cost *cost);
+
+#endif /* CSF_RUNQLAT_LOAD_H */

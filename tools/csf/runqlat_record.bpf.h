@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Counting a wait: for the programs that read tasks and for those that have only tracepoint records. */
+#ifndef CSF_RUNQLAT_RECORD_BPF_H
+#define CSF_RUNQLAT_RECORD_BPF_H
+
+#include "runqlat.h"
+
+const volatile __u64 unit_ns = 1000; /* of the histogram */
+const volatile __u64 over_ns; /* waits to show one by one; 0: none */
+const volatile __u32 rows_by; /* enum csf_by */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct csf_runqlat_cpu);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct csf_row_key);
+	__type(value, struct csf_row);
+} rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} slow_waits SEC(".maps");
+
+/* The latest switches of a CPU, for --over. */
+#define HISTORY 16
+struct history {
+	__u32 next;
+	struct csf_ran ran[HISTORY];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct history);
+} histories SEC(".maps");
+
+static __always_inline struct csf_runqlat_cpu *this_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+static __always_inline void discard(enum csf_discard why)
+{
+	struct csf_runqlat_cpu *c = this_cpu();
+
+	if (c)
+		c->discarded[why]++;
+}
+
+static __always_inline __u32 log2_u64(__u64 v)
+{
+	__u32 r = 0;
+
+	if (v >> 32) {
+		v >>= 32;
+		r = 32;
+	}
+	if (v >> 16) {
+		v >>= 16;
+		r |= 16;
+	}
+	if (v >> 8) {
+		v >>= 8;
+		r |= 8;
+	}
+	if (v >> 4) {
+		v >>= 4;
+		r |= 4;
+	}
+	if (v >> 2) {
+		v >>= 2;
+		r |= 2;
+	}
+	return r | v >> 1;
+}
+
+/* In steps of the unit. A division takes longer than all the rest; 274877907 / 2^35 is 1 / 125, exact for 32 bits. */
+static __always_inline __u64 steps(__u64 ns)
+{
+	if (ns >> 56)
+		ns = 1ull << 56;
+	if (unit_ns == 1)
+		return ns * CSF_FINE;
+	if (unit_ns == 1000 && !(ns >> 32))
+		return ns * 274877907 >> 35;
+	return ns / (unit_ns / CSF_FINE);
+}
+
+static __always_inline __u32 fine_slot(__u64 v)
+{
+	__u32 e;
+
+	if (v < CSF_FINE)
+		return v;
+	e = log2_u64(v);
+	return (e - 2) * CSF_FINE + (v >> (e - 3) & (CSF_FINE - 1));
+}
+
+static __always_inline void record_in_row(const struct csf_row_key *key, const char *comm,
+					  __u32 slot, __u64 ns)
+{
+	struct csf_row *r = bpf_map_lookup_elem(&rows, key);
+	struct csf_row zero = {};
+
+	if (!r) {
+		if (comm)
+			bpf_probe_read_kernel_str(zero.comm, sizeof(zero.comm), comm);
+		bpf_map_update_elem(&rows, key, &zero, BPF_NOEXIST);
+		r = bpf_map_lookup_elem(&rows, key);
+	}
+	if (!r) {
+		discard(CSF_ROWS_FULL);
+		return;
+	}
+	slot = slot < 2 * CSF_FINE ? 0 : slot / CSF_FINE - 1;
+	if (slot < CSF_ROW_SLOTS)
+		r->slots[slot]++;
+	r->total_ns += ns;
+	if (ns > r->max_ns)
+		r->max_ns = ns;
+}
+
+/* The slot it is in. */
+static __always_inline __u32 record(__u64 ns)
+{
+	struct csf_runqlat_cpu *c = this_cpu();
+	__u32 slot = fine_slot(steps(ns));
+
+	if (c && slot < CSF_FINE_SLOTS) {
+		c->slots[slot]++;
+		c->total_ns += ns;
+		if (ns > c->max_ns)
+			c->max_ns = ns;
+	}
+	return slot;
+}
+
+/* At each switch, after what show_slow() may have to say of the last ones. */
+static __always_inline void remember_switch(__u32 tid, const char *comm)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct history *h = bpf_map_lookup_elem(&histories, &cpu);
+	struct csf_ran *ran;
+
+	if (!h)
+		return;
+	ran = &h->ran[h->next++ % HISTORY];
+	ran->from_ns = bpf_ktime_get_ns();
+	ran->tid = tid;
+	bpf_probe_read_kernel_str(ran->comm, sizeof(ran->comm), comm);
+}
+
+static __always_inline void who_ran(struct csf_slow *s)
+{
+	struct history *h = bpf_map_lookup_elem(&histories, &s->cpu);
+	__u32 i;
+
+	s->nr_ran = 0;
+	if (!h)
+		return;
+	for (i = 0; i < CSF_RAN_MAX; i++) {
+		struct csf_ran *ran = &h->ran[(h->next - 1 - i) % HISTORY];
+
+		if (!ran->from_ns)
+			break;
+		s->ran[i] = *ran;
+		s->nr_ran = i + 1;
+		if ((__s64)(ran->from_ns - s->from_ns) <= 0)
+			break;
+	}
+}
+
+static __always_inline void show_slow(__u32 tid, __u32 tgid, const char *comm, __u64 ns)
+{
+	struct csf_slow *s = bpf_ringbuf_reserve(&slow_waits, sizeof(*s), 0);
+
+	if (!s) {
+		discard(CSF_EVENTS_LOST);
+		return;
+	}
+	s->to_ns = bpf_ktime_get_ns();
+	s->from_ns = s->to_ns - ns;
+	s->tid = tid;
+	s->tgid = tgid;
+	s->cpu = bpf_get_smp_processor_id();
+	bpf_probe_read_kernel_str(s->comm, sizeof(s->comm), comm);
+	who_ran(s);
+	bpf_ringbuf_submit(s, 0);
+}
+
+#endif /* CSF_RUNQLAT_RECORD_BPF_H */
