@@ -258,6 +258,35 @@ static __always_inline void missed_out(struct csf_thread_page *page, const struc
 	}
 }
 
+/*
+ * The thread left its CPU and came back unseen, as the kernel's count of its switches says: the page
+ * has the one that is being seen still to come. What is neither running nor waiting was a sleep.
+ */
+static __always_inline void missed_both(struct csf_thread_page *page, struct task_struct *p,
+					bool runnable, __u64 now)
+{
+	__u64 past = now - page->last_switch_tsc;
+	__u64 delay = min_u64(p->sched_info.run_delay - page->run_delay_ns, past);
+	__u64 ran = min_u64(p->se.sum_exec_runtime - page->sum_exec_ns, past - delay);
+	__u64 preempted = p->nivcsw - page->nivcsw - runnable;
+	__u64 blocked = p->nvcsw - page->nvcsw - !runnable;
+
+	page->runq_cyc += delay;
+	page->sleep_cyc += past - delay - ran;
+	page->oncpu_cyc += ran;
+	page->nr_preempt += preempted;
+	page->nr_block += blocked;
+	page->nr_switch_in += preempted + blocked;
+	page->nr_guessed++;
+	page->last_switch_tsc = now;
+}
+
+static __always_inline bool switches_missed(const struct csf_thread_page *page,
+					    struct task_struct *p)
+{
+	return p->nvcsw + p->nivcsw - page->nvcsw - page->nivcsw != 1;
+}
+
 static __always_inline void switch_out(struct csf_thread_page *page, const struct csf_ref *ref,
 				       struct task_struct *p, __u64 now)
 {
@@ -268,6 +297,8 @@ static __always_inline void switch_out(struct csf_thread_page *page, const struc
 	write_begin(page);
 	if (page->state != CSF_ONCPU)
 		missed_in(page, ref, p, now);
+	else if (switches_missed(page, p))
+		missed_both(page, p, runnable, now);
 	page->oncpu_cyc += now - page->last_switch_tsc;
 	page->last_switch_tsc = now;
 	page->state = csf_bucket(runnable, in_iowait(p), state);
