@@ -26,4 +26,10 @@ void csf_argp_init(void);
 unsigned long long csf_number(const char *text, const char *what, unsigned long long min,
 			      unsigned long long max);
 
+/*
+ * From here on SIGINT, SIGTERM and SIGHUP do not end the program but make this descriptor readable; -1 after a
+ * message.
+ */
+int csf_stop_signals(void);
+
 #endif /* CSF_CMD_H */

@@ -6,10 +6,12 @@
 #include <argp.h>
 #include <ctype.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 static int help(int argc, char **argv);
@@ -112,6 +114,22 @@ unsigned long long csf_number(const char *text, const char *what, unsigned long 
 	fprintf(stderr, "csf: %s must be a number from %llu to %llu, not '%s'\n", what, min, max,
 		text);
 	exit(CSF_EXIT_USAGE);
+}
+
+int csf_stop_signals(void)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC);
+	if (fd < 0)
+		perror("csf: cannot watch for signals");
+	return fd;
 }
 
 static bool is_option(const char *arg, const char *brief, const char *verbose)

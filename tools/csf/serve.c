@@ -4,11 +4,9 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -82,18 +80,6 @@ static void take_activation(struct csf_service_options *o)
 	o->listen_fd = 3;
 }
 
-static int stop_signals(void)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	return signalfd(-1, &set, SFD_CLOEXEC);
-}
-
 /* The directory of the default socket is ours to make; of another, the user's. */
 static void make_directory(const struct csf_service_options *o)
 {
@@ -120,11 +106,9 @@ int csf_serve(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	take_activation(&o);
 	make_directory(&o);
-	stop_fd = stop_signals();
-	if (stop_fd < 0) {
-		perror("csf: cannot watch for signals");
+	stop_fd = csf_stop_signals();
+	if (stop_fd < 0)
 		return CSF_EXIT_FAIL;
-	}
 	s = csf_service_start(&o);
 	if (!s)
 		return CSF_EXIT_FAIL;

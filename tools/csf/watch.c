@@ -8,10 +8,8 @@
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -141,29 +139,16 @@ static int find_task(struct csf_watch *w)
 	return 0;
 }
 
-static int watch_signals(struct csf_watch *w)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	w->signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
-	if (w->signal_fd >= 0)
-		return 0;
-	fprintf(stderr, "csf: cannot watch for signals: %s\n", strerror(errno));
-	return CSF_EXIT_FAIL;
-}
-
 int csf_watch_prepare(struct csf_watch *w)
 {
 	if (w->ready_fd >= 0 && fcntl(w->ready_fd, F_GETFD) < 0) {
 		fprintf(stderr, "csf: --ready-fd: descriptor %d is not open\n", w->ready_fd);
 		return CSF_EXIT_USAGE;
 	}
-	return find_task(w) || watch_signals(w);
+	if (find_task(w))
+		return CSF_EXIT_FAIL;
+	w->signal_fd = csf_stop_signals();
+	return w->signal_fd < 0 ? CSF_EXIT_FAIL : 0;
 }
 
 void csf_watch_begin(struct csf_watch *w)
