@@ -27,7 +27,7 @@ unsigned long long csf_number(const char *text, const char *what, unsigned long 
 			      unsigned long long max);
 
 /*
- * From here on SIGINT, SIGTERM and SIGHUP do not end the program but make this descriptor readable; -1 after a
+ * From here on SIGINT, SIGTERM and, unless it is ignored, SIGHUP do not end the program but make this descriptor readable; -1 after a
  * message.
  */
 int csf_stop_signals(void);

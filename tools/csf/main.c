@@ -118,13 +118,15 @@ unsigned long long csf_number(const char *text, const char *what, unsigned long 
 
 int csf_stop_signals(void)
 {
+	struct sigaction hangup;
 	sigset_t set;
 	int fd;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
+	if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) /* nohup */
+		sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	fd = signalfd(-1, &set, SFD_CLOEXEC);
 	if (fd < 0)
