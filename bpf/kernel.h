@@ -139,7 +139,7 @@ struct bpf_map {
 
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
-	struct task_struct *task;
+	struct task_struct *task; /* NULL after the last */
 };
 
 struct bpf_iter__bpf_map_elem {

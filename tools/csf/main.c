@@ -22,6 +22,7 @@ static const struct csf_command commands[] = {
 	{ "serve", "write the pages of local processes by BPF, where no module is loaded",
 	  csf_serve },
 	{ "runqlat", "show how long tasks wait for a CPU", csf_runqlat },
+	{ "cswitch", "count the voluntary and involuntary switches of tasks", csf_cswitch },
 	{ "help", "show this list, or the help of a command", help },
 };
 

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
+#include "count.h"
+#include "bpf/explain.h"
+#include "csf.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct csf_count *c = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &c->watch;
+		state->child_inputs[1] = &c->table;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num)
+			argp_error(state, "'%s' is one argument too many", arg);
+		c->watch.seconds = csf_number(arg, "SECONDS", 1, 1u << 30);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void parse_arguments(struct csf_count *c, int argc, char **argv)
+{
+	const struct argp_child children[] = { { &csf_watch_argp, 0, NULL, 0 },
+					       { &csf_table_argp, 0, NULL, 0 },
+					       { 0 } };
+	const struct argp argp = { NULL, parse, "[SECONDS]", c->counter->doc, children, NULL, NULL };
+
+	argp_parse(&argp, argc, argv, 0, NULL, c);
+}
+
+static int load(struct csf_count *c)
+{
+	int err;
+
+	csf_explain_begin();
+	err = c->counter->load(c);
+	if (!err)
+		err = csf_edges_begin(&c->edges, c->obj, c->state, &c->tasks);
+	if (!err)
+		return 0;
+	csf_explain(err, 5, 8);
+	return CSF_EXIT_FAIL;
+}
+
+struct loss {
+	const char *name;
+	const char *what;
+	uint64_t nr;
+};
+
+#define NR_LOSSES 6
+
+static void find_losses(const struct csf_count *c, struct loss *l)
+{
+	const uint64_t *lost = c->tasks.lost;
+
+	l[0] = (struct loss){ "unfinished", "tasks that ended, but whose final counts never came",
+			      lost[CSF_LOSS_UNFINISHED] };
+	l[1] = (struct loss){ "moved", "tasks that came into the cgroup inside the window",
+			      lost[CSF_LOSS_MOVED] };
+	l[2] = (struct loss){ "memory", "tasks for which there was no memory",
+			      lost[CSF_LOSS_MEMORY] + c->state->failed };
+	l[3] = (struct loss){ "backwards", "counts that went backwards", lost[CSF_LOSS_BACKWARDS] };
+	l[4] = (struct loss){ "births", "births that came too fast to be noted",
+			      csf_edges_lost(&c->edges, CSF_EDGE_BORN) };
+	l[5] = (struct loss){ "ends", "ends that came too fast to be noted",
+			      csf_edges_lost(&c->edges, CSF_EDGE_FREED) };
+}
+
+static void print_text(struct csf_count *c, const struct csf_lines *lines, FILE *f)
+{
+	const struct csf_columns *columns = &c->counter->columns;
+	struct loss l[NR_LOSSES];
+	int i;
+
+	csf_table_print(&c->table, lines, f);
+	if (c->counter->print)
+		c->counter->print(c, f);
+	fprintf(f, "tasks=%zu %s=%" PRIu64 " %s=%" PRIu64 " seconds=%.3f\n", lines->nr,
+		columns->names[0], lines->sum[0], columns->names[1], lines->sum[1],
+		csf_watch_seconds(&c->watch));
+	find_losses(c, l);
+	for (i = 0; i < NR_LOSSES; i++)
+		if (l[i].nr)
+			fprintf(f, "not counted: %" PRIu64 " %s\n", l[i].nr, l[i].what);
+	if (!c->watch.stats)
+		return;
+	csf_cost_print(&c->cost, c->obj, f);
+	fprintf(f,
+		"cost: %" PRIu64 " us for the walk, %" PRIu64 " births and ends, %" PRIu64
+		" KiB resident, %" PRIu64 " KiB of maps\n",
+		c->edges.walk_ns / 1000, c->edges.records, csf_cost_resident(),
+		csf_cost_maps(c->obj));
+}
+
+static void json_stats(struct csf_count *c, FILE *f)
+{
+	fprintf(f,
+		",\"stats\":{\"walk_ns\":%" PRIu64 ",\"records\":%" PRIu64
+		",\"resident_kib\":%" PRIu64 ",\"maps_kib\":%" PRIu64 ",\"programs\":",
+		c->edges.walk_ns, c->edges.records, csf_cost_resident(), csf_cost_maps(c->obj));
+	csf_cost_json(&c->cost, c->obj, f);
+	fprintf(f, "}");
+}
+
+/* Written as it goes: objects for all tasks would take more memory than the tasks. */
+static void print_json(struct csf_count *c, const struct csf_lines *lines, FILE *f)
+{
+	struct loss l[NR_LOSSES];
+	const char *comma = "";
+	int i;
+
+	fprintf(f, "{\"tool\":\"%s\",\"seconds\":%.6f,", c->counter->name,
+		csf_watch_seconds(&c->watch));
+	csf_table_json(&c->table, lines, f);
+	if (c->counter->json)
+		c->counter->json(c, f);
+	fprintf(f, ",\"discarded\":{");
+	find_losses(c, l);
+	for (i = 0; i < NR_LOSSES; i++, comma = ",")
+		fprintf(f, "%s\"%s\":%" PRIu64, comma, l[i].name, l[i].nr);
+	fprintf(f, "}");
+	if (c->watch.stats)
+		json_stats(c, f);
+	fprintf(f, "}\n");
+}
+
+static int report(struct csf_count *c)
+{
+	struct csf_lines lines;
+	FILE *f;
+
+	if (!csf_lines_make(&lines, &c->table, &c->tasks))
+		return CSF_EXIT_FAIL;
+	f = csf_report_begin();
+	if (c->watch.json)
+		print_json(c, &lines, f);
+	else
+		print_text(c, &lines, f);
+	csf_report_end(&c->watch, f);
+	csf_lines_free(&lines);
+	return 0;
+}
+
+static int window(struct csf_count *c)
+{
+	const struct csf_watch_also also = csf_edges_also(&c->edges);
+
+	csf_watch_begin(&c->watch);
+	csf_watch_wait(&c->watch, &also);
+	if (csf_edges_walk(&c->edges))
+		return CSF_EXIT_FAIL;
+	csf_edges_settle(&c->edges, &c->watch);
+	return report(c);
+}
+
+static void next(struct csf_count *c)
+{
+	csf_edges_next(&c->edges);
+	if (c->counter->next)
+		c->counter->next(c);
+}
+
+static int watch(struct csf_count *c)
+{
+	int err = csf_edges_walk(&c->edges);
+
+	while (!err) {
+		next(c);
+		err = window(c);
+		if (!csf_watch_more(&c->watch))
+			break;
+		if (!c->watch.json && !err)
+			puts("");
+	}
+	return err;
+}
+
+int csf_count_run(const struct csf_counter *counter, void *own, int argc, char **argv)
+{
+	struct csf_count c = { .counter = counter, .own = own };
+	int err;
+
+	c.table.columns = &counter->columns;
+	c.table.sort = counter->sort;
+	c.cost.fd = -1;
+	parse_arguments(&c, argc, argv);
+	if (c.watch.cgroup) {
+		err = csf_cgroup_find(c.watch.cgroup, &c.cgroup);
+		if (err)
+			return err;
+	}
+	err = csf_watch_prepare(&c.watch);
+	if (err)
+		return err;
+	if (c.watch.stats)
+		csf_cost_begin(&c.cost);
+	csf_tasks_begin(&c.tasks, c.table.per_thread);
+	err = load(&c);
+	if (!err)
+		err = watch(&c);
+	csf_edges_end(&c.edges);
+	counter->unload(&c);
+	csf_tasks_end(&c.tasks);
+	csf_cost_end(&c.cost);
+	return csf_watch_end(&c.watch) || err ? CSF_EXIT_FAIL : 0;
+}

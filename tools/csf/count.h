@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The course of the commands that count something of each task: edges, report, next window. */
+#ifndef CSF_COUNT_H
+#define CSF_COUNT_H
+
+#include "cost.h"
+#include "edges.h"
+#include "table.h"
+#include "tasks.h"
+#include "watch.h"
+
+struct csf_count;
+
+/* What such a command brings. */
+struct csf_counter {
+	const char *name;
+	const char *doc; /* for --help */
+	struct csf_columns columns;
+	int sort; /* unless --sort says otherwise */
+	/* Opens and loads its programs and attaches them; c->obj and c->state. 0 or a negative error. */
+	int (*load)(struct csf_count *c);
+	void (*unload)(struct csf_count *c);
+	/* More to report; NULL: nothing. */
+	void (*print)(struct csf_count *c, FILE *f);
+	void (*json)(struct csf_count *c, FILE *f); /* members, each with a comma before it */
+	void (*next)(struct csf_count *c); /* another window begins */
+	/* What /proc has for one thread; false: nothing. For --verify. */
+	unsigned int proc;
+};
+
+struct csf_count {
+	const struct csf_counter *counter;
+	struct csf_watch watch;
+	struct csf_table table;
+	struct csf_cgroup cgroup;
+	struct csf_tasks tasks;
+	struct csf_edges edges;
+	struct csf_cost cost;
+	struct bpf_object *obj;
+	struct csf_edge_state *state;
+	void *own; /* the command's */
+};
+
+int csf_count_run(const struct csf_counter *counter, void *own, int argc, char **argv);
+
+#endif /* CSF_COUNT_H */

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
+#include "edges.h"
+#include "csf.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The kernel frees tasks after a grace period; where RCU is lazy it may take ten seconds. */
+#define PATIENCE_MS 11000
+#define LOOK_MS 10
+
+static int take(void *ctx, void *data, size_t size)
+{
+	struct csf_edges *e = ctx;
+
+	(void)size;
+	e->records++;
+	csf_tasks_take(e->tasks, data);
+	return 0;
+}
+
+int csf_edges_begin(struct csf_edges *e, struct bpf_object *obj, struct csf_edge_state *state,
+		    struct csf_tasks *tasks)
+{
+	memset(e, 0, sizeof(*e));
+	e->state = state;
+	e->tasks = tasks;
+	e->walk =
+		bpf_program__attach_iter(bpf_object__find_program_by_name(obj, "edge_walk"), NULL);
+	if (!e->walk)
+		return -errno;
+	e->ring =
+		ring_buffer__new(bpf_object__find_map_fd_by_name(obj, "edge_ring"), take, e, NULL);
+	return e->ring ? 0 : -errno;
+}
+
+/* Iterators return whole records. */
+static int read_tasks(struct csf_edges *e, int fd)
+{
+	static struct csf_edge_task records[512];
+	size_t i;
+	ssize_t n;
+
+	while ((n = read(fd, records, sizeof(records))) > 0 || (n < 0 && errno == EAGAIN))
+		for (i = 0; n > 0 && i < n / sizeof(*records); i++)
+			csf_tasks_take(e->tasks, &records[i]);
+	return n;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
+}
+
+int csf_edges_walk(struct csf_edges *e)
+{
+	uint64_t begin = now_ns();
+	int fd, err;
+
+	e->state->walk++;
+	ring_buffer__consume(e->ring);
+	fd = bpf_iter_create(bpf_link__fd(e->walk));
+	err = fd < 0 ? fd : read_tasks(e, fd);
+	if (err)
+		fprintf(stderr, "csf: cannot walk over all tasks: %s\n", strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	csf_tasks_close(e->tasks);
+	e->walk_ns = now_ns() - begin;
+	return err ? CSF_EXIT_FAIL : 0;
+}
+
+static void consume(void *arg)
+{
+	struct csf_edges *e = arg;
+
+	ring_buffer__consume(e->ring);
+}
+
+struct csf_watch_also csf_edges_also(struct csf_edges *e)
+{
+	return (struct csf_watch_also){ ring_buffer__epoll_fd(e->ring), consume, e };
+}
+
+/* Signals that have come already ended the window; another one means that its user is in a hurry. */
+static void forget_signals(const struct csf_watch *w)
+{
+	struct pollfd fd = { .fd = w->signal_fd, .events = POLLIN };
+	struct signalfd_siginfo info;
+
+	while (poll(&fd, 1, 0) == 1 && read(w->signal_fd, &info, sizeof(info)) > 0)
+		;
+}
+
+void csf_edges_settle(struct csf_edges *e, struct csf_watch *w)
+{
+	struct pollfd fd = { .fd = w->signal_fd, .events = POLLIN };
+	int ms;
+
+	if (w->stopped)
+		forget_signals(w);
+	ring_buffer__consume(e->ring);
+	for (ms = 0; ms < PATIENCE_MS && csf_tasks_unfinished(e->tasks); ms += LOOK_MS) {
+		if (poll(&fd, 1, LOOK_MS) == 1) {
+			w->stopped = true;
+			break;
+		}
+		ring_buffer__consume(e->ring);
+	}
+	csf_tasks_settle(e->tasks);
+}
+
+uint64_t csf_edges_lost(const struct csf_edges *e, enum csf_edge_kind kind)
+{
+	return e->state->lost[kind] - e->lost[kind];
+}
+
+void csf_edges_next(struct csf_edges *e)
+{
+	int i;
+
+	for (i = 0; i <= CSF_EDGE_FREED; i++)
+		e->lost[i] = e->state->lost[i];
+	csf_tasks_next(e->tasks);
+}
+
+void csf_edges_end(struct csf_edges *e)
+{
+	ring_buffer__free(e->ring);
+	bpf_link__destroy(e->walk);
+}
