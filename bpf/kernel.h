@@ -82,7 +82,13 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+/* Where task_struct has it, it is the first. */
+struct thread_info {
+	unsigned int cpu; /* 5.16 on x86 */
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
 	int on_cpu;
@@ -105,6 +111,11 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct task_io_accounting ioac;
 	void *bpf_storage;
+};
+
+/* before 5.16, on x86 */
+struct task_struct___cpu {
+	unsigned int cpu;
 };
 
 /* before 5.14 */

@@ -58,7 +58,7 @@ struct loss {
 	uint64_t nr;
 };
 
-#define NR_LOSSES 6
+#define NR_LOSSES 7
 
 static void find_losses(const struct csf_count *c, struct loss *l)
 {
@@ -69,12 +69,14 @@ static void find_losses(const struct csf_count *c, struct loss *l)
 	l[1] = (struct loss){ "moved", "tasks that came into the cgroup inside the window",
 			      lost[CSF_LOSS_MOVED] };
 	l[2] = (struct loss){ "memory", "tasks for which there was no memory",
-			      lost[CSF_LOSS_MEMORY] + c->state->failed };
+			      lost[CSF_LOSS_MEMORY] };
 	l[3] = (struct loss){ "backwards", "counts that went backwards", lost[CSF_LOSS_BACKWARDS] };
 	l[4] = (struct loss){ "births", "births that came too fast to be noted",
 			      csf_edges_lost(&c->edges, CSF_EDGE_BORN) };
 	l[5] = (struct loss){ "ends", "ends that came too fast to be noted",
 			      csf_edges_lost(&c->edges, CSF_EDGE_FREED) };
+	l[6] = (struct loss){ "uncounted", "wakeups of tasks that could not be given a counter",
+			      csf_edges_failed(&c->edges) };
 }
 
 static void print_text(struct csf_count *c, const struct csf_lines *lines, FILE *f)
@@ -152,36 +154,36 @@ static int report(struct csf_count *c)
 	return 0;
 }
 
+static int edge(struct csf_count *c)
+{
+	int err = csf_edges_walk(&c->edges);
+
+	if (c->counter->edge)
+		c->counter->edge(c);
+	return err;
+}
+
 static int window(struct csf_count *c)
 {
 	const struct csf_watch_also also = csf_edges_also(&c->edges);
 
+	csf_edges_next(&c->edges);
 	csf_watch_begin(&c->watch);
 	csf_watch_wait(&c->watch, &also);
-	if (csf_edges_walk(&c->edges))
+	if (edge(c))
 		return CSF_EXIT_FAIL;
 	csf_edges_settle(&c->edges, &c->watch);
 	return report(c);
 }
 
-static void next(struct csf_count *c)
-{
-	csf_edges_next(&c->edges);
-	if (c->counter->next)
-		c->counter->next(c);
-}
-
 static int watch(struct csf_count *c)
 {
-	int err = csf_edges_walk(&c->edges);
+	int err = edge(c) || window(c);
 
-	while (!err) {
-		next(c);
-		err = window(c);
-		if (!csf_watch_more(&c->watch))
-			break;
-		if (!c->watch.json && !err)
+	while (!err && csf_watch_more(&c->watch)) {
+		if (!c->watch.json)
 			puts("");
+		err = window(c);
 	}
 	return err;
 }

@@ -23,7 +23,7 @@ struct csf_counter {
 	/* More to report; NULL: nothing. */
 	void (*print)(struct csf_count *c, FILE *f);
 	void (*json)(struct csf_count *c, FILE *f); /* members, each with a comma before it */
-	void (*next)(struct csf_count *c); /* another window begins */
+	void (*edge)(struct csf_count *c); /* right after a walk; NULL: nothing */
 	/* What /proc has for one thread; false: nothing. For --verify. */
 	unsigned int proc;
 };

@@ -16,6 +16,7 @@ int csf_serve(int argc, char **argv);
 int csf_run(int argc, char **argv);
 int csf_runqlat(int argc, char **argv);
 int csf_cswitch(int argc, char **argv);
+int csf_migrate(int argc, char **argv);
 
 /* Options of argp that every subcommand understands; call before argp_parse(). */
 void csf_argp_init(void);

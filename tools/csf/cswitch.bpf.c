@@ -10,4 +10,8 @@ static __always_inline void edge_counts(struct task_struct *p, __u64 *count)
 	count[1] = p->nivcsw;
 }
 
+static __always_inline void edge_forget(struct task_struct *p)
+{
+}
+
 #include "edge.bpf.h"

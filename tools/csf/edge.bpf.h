@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The programs that give exact counts of tasks without a program where they are counted. Whoever includes this
- * defines edge_counts() before. See edge.h.
+ * The programs that give exact counts of tasks without a program where they are counted. See edge.h. Whoever
+ * includes this defines before: edge_counts(), which fills in a task's counts, and edge_forget(), for
+ * a task that is about to be freed.
  */
 #ifndef CSF_EDGE_BPF_H
 #define CSF_EDGE_BPF_H
@@ -77,6 +78,7 @@ int BPF_PROG(edge_freed, struct task_struct *p)
 {
 	if (watched(p))
 		tell(p, CSF_EDGE_FREED);
+	edge_forget(p);
 	return 0;
 }
 

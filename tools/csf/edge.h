@@ -29,7 +29,7 @@ struct csf_edge_state {
 	__u32 walk; /* the number of the walk that has begun */
 	__u32 unused;
 	__u64 lost[CSF_EDGE_FREED + 1]; /* that did not fit into the ring, by kind */
-	__u64 failed; /* counters of tasks that could not be made */
+	__u64 failed; /* events of tasks whose counter could not be made */
 };
 
 #endif /* CSF_EDGE_H */

@@ -122,15 +122,17 @@ void csf_edges_settle(struct csf_edges *e, struct csf_watch *w)
 
 uint64_t csf_edges_lost(const struct csf_edges *e, enum csf_edge_kind kind)
 {
-	return e->state->lost[kind] - e->lost[kind];
+	return e->state->lost[kind] - e->before.lost[kind];
+}
+
+uint64_t csf_edges_failed(const struct csf_edges *e)
+{
+	return e->state->failed - e->before.failed;
 }
 
 void csf_edges_next(struct csf_edges *e)
 {
-	int i;
-
-	for (i = 0; i <= CSF_EDGE_FREED; i++)
-		e->lost[i] = e->state->lost[i];
+	e->before = *e->state;
 	csf_tasks_next(e->tasks);
 }
 

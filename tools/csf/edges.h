@@ -16,7 +16,7 @@ struct csf_edges {
 	struct ring_buffer *ring;
 	volatile struct csf_edge_state *state;
 	struct csf_tasks *tasks;
-	uint64_t lost[CSF_EDGE_FREED + 1]; /* in earlier windows */
+	struct csf_edge_state before; /* the state when the window began */
 	uint64_t walk_ns; /* what the last walk took */
 	uint64_t records; /* taken from the ring */
 };
@@ -34,8 +34,9 @@ struct csf_watch_also csf_edges_also(struct csf_edges *e);
 /* Waits for the final counts of tasks that ended in the window; a signal ends that. */
 void csf_edges_settle(struct csf_edges *e, struct csf_watch *w);
 
-/* Records that did not fit into the ring in this window. */
+/* In this window: records that did not fit into the ring, and events without a counter. */
 uint64_t csf_edges_lost(const struct csf_edges *e, enum csf_edge_kind kind);
+uint64_t csf_edges_failed(const struct csf_edges *e);
 
 void csf_edges_next(struct csf_edges *e); /* after the report */
 void csf_edges_end(struct csf_edges *e);

@@ -23,6 +23,7 @@ static const struct csf_command commands[] = {
 	  csf_serve },
 	{ "runqlat", "show how long tasks wait for a CPU", csf_runqlat },
 	{ "cswitch", "count the voluntary and involuntary switches of tasks", csf_cswitch },
+	{ "migrate", "count migrations between CPUs and wakeups of tasks", csf_migrate },
 	{ "help", "show this list, or the help of a command", help },
 };
 
