@@ -126,8 +126,14 @@ static __always_inline void begin_wait(struct task_struct *p, __u64 now)
 		return;
 	}
 	if (w->since) {
-		if (same_wait(w, left))
-			return; /* woken once more while it waits */
+		if (same_wait(
+			    w,
+			    left)) { /* woken once more while it waits, or woken after sched_waking */
+			if (!p->on_cpu)
+				w->leaving = 0;
+			w->left = left;
+			return;
+		}
 		if (!w->open)
 			discard(CSF_UNSEEN_END);
 	}
@@ -359,6 +365,7 @@ static __always_inline void tell(struct seq_file *seq, struct task_struct *p)
 		.migrations = p->se.nr_migrations,
 		.tid = p->pid,
 		.tgid = p->tgid,
+		.waiting = is_runnable(p) && !p->on_cpu,
 	};
 
 	bpf_probe_read_kernel_str(t.comm, sizeof(t.comm), p->comm);

@@ -65,6 +65,8 @@ struct csf_task_counters {
 	__u64 migrations;
 	__u32 tid;
 	__u32 tgid;
+	__u32 waiting;
+	__u32 pad;
 	char comm[16];
 };
 

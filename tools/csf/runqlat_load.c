@@ -256,20 +256,19 @@ static int by_tid(const void *a, const void *b)
 	return (x->tid > y->tid) - (x->tid < y->tid);
 }
 
-/* A task that ends during the walk may be counted as living and as gone: then once more. */
-void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+static void read_rows(const struct csf_runqlat *r, struct csf_rows *rows)
 {
-	uint64_t max = longest(r);
-	int tries = 0;
+	if (r->options->by)
+		csf_rows_read(rows, r->rows_fd, r->options->by);
+}
 
-	do {
-		csf_runqlat_read(r, &e->before);
-		e->walked = r->skel && walk_once(r, e);
-		csf_runqlat_read(r, &e->after);
-	} while (e->walked && e->before.gone_pcount != e->after.gone_pcount && ++tries < 8);
-	e->before.hist.max_ns = e->after.hist.max_ns = max;
-	if (e->nr_tasks)
-		qsort(e->tasks, e->nr_tasks, sizeof(*e->tasks), by_tid);
+static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+{
+	csf_runqlat_read(r, &e->before);
+	read_rows(r, &e->rows_before);
+	e->walked = r->skel && walk_once(r, e);
+	csf_runqlat_read(r, &e->after);
+	read_rows(r, &e->rows_after);
 }
 
 static void add_cost(struct csf_runqlat_cost *cost, int fd)
@@ -284,13 +283,43 @@ static void add_cost(struct csf_runqlat_cost *cost, int fd)
 	cost->skipped += info.recursion_misses;
 }
 
-void csf_runqlat_cost(const struct csf_runqlat *r, struct csf_runqlat_cost *cost)
+static void read_cost(const struct csf_runqlat *r, struct csf_runqlat_cost *cost)
 {
 	struct bpf_program *prog;
 
 	memset(cost, 0, sizeof(*cost));
-	bpf_object__for_each_program(
-		prog, r->object) if (bpf_program__type(prog) != BPF_PROG_TYPE_TRACING ||
-				     bpf_program__expected_attach_type(prog) != BPF_TRACE_ITER)
+	bpf_object__for_each_program(prog, r->object) if (bpf_program__expected_attach_type(prog) !=
+							  BPF_TRACE_ITER)
 		add_cost(cost, bpf_program__fd(prog));
+}
+
+/* A task that ends during the walk may be counted as living and as gone: then once more. */
+void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+{
+	uint64_t max = longest(r);
+	int tries = 0;
+
+	read_cost(r, &e->cost);
+	do {
+		walk(r, e);
+	} while (e->walked && e->before.gone_pcount != e->after.gone_pcount && ++tries < 8);
+	e->before.hist.max_ns = e->after.hist.max_ns = max;
+	if (e->nr_tasks)
+		qsort(e->tasks, e->nr_tasks, sizeof(*e->tasks), by_tid);
+}
+
+void csf_runqlat_edge_free(struct csf_runqlat_edge *e)
+{
+	csf_rows_free(&e->rows_before);
+	csf_rows_free(&e->rows_after);
+	free(e->tasks);
+	memset(e, 0, sizeof(*e));
+}
+
+void csf_runqlat_next(struct csf_runqlat_edge *a, struct csf_runqlat_edge *b)
+{
+	csf_runqlat_edge_free(a);
+	*a = *b;
+	a->chained = true;
+	memset(b, 0, sizeof(*b));
 }

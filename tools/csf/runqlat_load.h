@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "hist.h"
+#include "rows.h"
 #include "runqlat.h"
 #include "watch.h"
 
@@ -15,6 +16,8 @@ struct csf_runqlat_options {
 	struct csf_watch watch;
 	enum csf_from from;
 	enum csf_by by;
+	bool by_verify; /* not asked for, but --verify needs it */
+	bool failed; /* --verify */
 	uint64_t unit_ns;
 	uint64_t over_ns;
 	const char *comm;
@@ -55,6 +58,12 @@ struct csf_runqlat_counts {
 
 void csf_runqlat_read(struct csf_runqlat *r, struct csf_runqlat_counts *c);
 
+struct csf_runqlat_cost {
+	uint64_t events;
+	uint64_t ns;
+	uint64_t skipped; /* runs that the kernel left out */
+};
+
 /*
  * An edge of a window: what had been counted before and after a walk over all tasks, and what the
  * walk found. Growth of the kernel's counters is known to what happened during the walks.
@@ -62,20 +71,20 @@ void csf_runqlat_read(struct csf_runqlat *r, struct csf_runqlat_counts *c);
 struct csf_runqlat_edge {
 	struct csf_runqlat_counts before;
 	struct csf_runqlat_counts after;
+	struct csf_rows rows_before;
+	struct csf_rows rows_after;
 	struct csf_walk walk;
 	struct csf_task_counters *tasks; /* of each task, for --verify; sorted by TID */
 	size_t nr_tasks;
+	struct csf_runqlat_cost cost;
 	bool walked;
+	bool chained; /* a window ended here, and the next one begins at the same moment */
 };
 
 void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e);
 
-struct csf_runqlat_cost {
-	uint64_t events;
-	uint64_t ns;
-	uint64_t skipped; /* runs that the kernel left out */
-};
-
-void csf_runqlat_cost(const struct csf_runqlat *r, struct csf_runqlat_cost *cost);
+/* The next window begins where this one ended, when @b was begun: @a is that edge, @b is free for another. */
+void csf_runqlat_next(struct csf_runqlat_edge *a, struct csf_runqlat_edge *b);
+void csf_runqlat_edge_free(struct csf_runqlat_edge *e);
 
 #endif /* CSF_RUNQLAT_LOAD_H */
