@@ -51,6 +51,19 @@ void csf_explain_begin(void)
 	libbpf_set_print(keep_warning);
 }
 
+void csf_explain_load(int err)
+{
+	if (locked_down())
+		fprintf(stderr, "csf: kernel lockdown (confidentiality) keeps BPF programs from "
+				"reading the kernel: boot with lockdown=integrity\n");
+	else if (err == -EPERM || err == -EACCES)
+		fprintf(stderr, "csf: not permitted to load BPF programs: run as root, or with "
+				"CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE\n");
+	else
+		fprintf(stderr, "csf: cannot load the BPF programs: %s\n%s", strerror(-err),
+			warnings);
+}
+
 void csf_explain(int err, unsigned int major, unsigned int minor)
 {
 	if (access("/sys/kernel/btf/vmlinux", R_OK))
@@ -60,13 +73,6 @@ void csf_explain(int err, unsigned int major, unsigned int minor)
 	else if (csf_kernel_before(major, minor))
 		fprintf(stderr, "csf: this kernel is too old: it takes Linux %u.%u or later\n",
 			major, minor);
-	else if (locked_down())
-		fprintf(stderr, "csf: kernel lockdown (confidentiality) keeps BPF programs from "
-				"reading the kernel: boot with lockdown=integrity\n");
-	else if (err == -EPERM || err == -EACCES)
-		fprintf(stderr, "csf: not permitted to load BPF programs: run as root, or with "
-				"CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE\n");
 	else
-		fprintf(stderr, "csf: cannot load the BPF programs: %s\n%s", strerror(-err),
-			warnings);
+		csf_explain_load(err);
 }

@@ -13,4 +13,7 @@ void csf_explain_begin(void);
 /* On stderr: why loading failed with @err (negative) on a kernel that has to be @major.@minor or later. */
 void csf_explain(int err, unsigned int major, unsigned int minor);
 
+/* The same for programs that do without BTF, of any kernel. */
+void csf_explain_load(int err);
+
 #endif /* CSF_EXPLAIN_H */

@@ -79,6 +79,7 @@ struct csf_walk {
 };
 
 #define CSF_RAN_MAX 8
+#define CSF_SLOW_BYTES (1 << 20) /* of those not printed yet */
 
 struct csf_ran {
 	__u64 from_ns;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #define _GNU_SOURCE
 #include "runqlat_load.h"
+#include "classic.h"
 #include "csf.h"
 #include "bpf/explain.h"
 #include "bpf/probe.h"
@@ -41,7 +42,7 @@ static void size_maps(struct runqlat_bpf *skel, const struct csf_runqlat_options
 	bpf_map__set_max_entries(skel->maps.cpus, cpus);
 	if (o->over_ns) {
 		bpf_map__set_max_entries(skel->maps.histories, cpus);
-		bpf_map__set_max_entries(skel->maps.slow_waits, 1 << 20);
+		bpf_map__set_max_entries(skel->maps.slow_waits, CSF_SLOW_BYTES);
 	}
 	if (o->by)
 		bpf_map__set_max_entries(skel->maps.rows, o->watch.max_tasks);
@@ -86,12 +87,13 @@ static int prepare(struct csf_runqlat *r, const struct csf_runqlat_options *o)
 	return set_filter(skel, o);
 }
 
-static int map_cpus(struct csf_runqlat *r, int fd)
+int csf_runqlat_map(struct csf_runqlat *r, int cpus_fd)
 {
 	void *at;
 
 	r->nr_cpus = libbpf_num_possible_cpus();
-	at = mmap(NULL, r->nr_cpus * sizeof(*r->cpus), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	at = mmap(NULL, r->nr_cpus * sizeof(*r->cpus), PROT_READ | PROT_WRITE, MAP_SHARED, cpus_fd,
+		  0);
 	if (at == MAP_FAILED)
 		return -errno;
 	r->cpus = at;
@@ -103,7 +105,7 @@ static int load(struct csf_runqlat *r)
 	int err = runqlat_bpf__load(r->skel);
 
 	if (!err)
-		err = map_cpus(r, bpf_map__fd(r->skel->maps.cpus));
+		err = csf_runqlat_map(r, bpf_map__fd(r->skel->maps.cpus));
 	if (!err)
 		err = runqlat_bpf__attach(r->skel);
 	if (err)
@@ -139,7 +141,10 @@ int csf_runqlat_load(struct csf_runqlat *r, const struct csf_runqlat_options *o)
 	r->options = o;
 	r->stats_fd = o->watch.stats ? bpf_enable_stats(BPF_STATS_RUN_TIME) : -1;
 	csf_explain_begin();
-	err = load_for_tasks(r, o);
+	if (o->watch.no_btf || !csf_has_btf())
+		err = csf_classic_load(r, o);
+	else
+		err = load_for_tasks(r, o);
 	if (err)
 		csf_runqlat_unload(r);
 	return err;
@@ -151,6 +156,7 @@ void csf_runqlat_unload(struct csf_runqlat *r)
 	if (r->cpus)
 		munmap(r->cpus, r->nr_cpus * sizeof(*r->cpus));
 	runqlat_bpf__destroy(r->skel);
+	csf_classic_unload(r);
 	if (r->stats_fd >= 0)
 		close(r->stats_fd);
 }
@@ -266,7 +272,10 @@ static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
 	csf_runqlat_read(r, &e->before);
 	read_rows(r, &e->rows_before);
-	e->walked = r->skel && walk_once(r, e);
+	if (r->classic)
+		csf_classic_walk(r, &e->walk);
+	else
+		e->walked = walk_once(r, e);
 	csf_runqlat_read(r, &e->after);
 	read_rows(r, &e->rows_after);
 }

@@ -26,11 +26,13 @@ struct csf_runqlat_options {
 struct bpf_object;
 struct bpf_link;
 struct runqlat_bpf;
+struct runqlat_classic_bpf;
 
 struct csf_runqlat {
 	const struct csf_runqlat_options *options;
 	struct bpf_object *object;
-	struct runqlat_bpf *skel;
+	struct runqlat_bpf *skel; /* or, without BTF, */
+	struct runqlat_classic_bpf *classic;
 	struct bpf_link *walk_link;
 	struct csf_runqlat_cpu *cpus; /* mapped */
 	unsigned int nr_cpus;
@@ -42,6 +44,9 @@ struct csf_runqlat {
 /* Loads and attaches. 0, or the exit code after a message. */
 int csf_runqlat_load(struct csf_runqlat *r, const struct csf_runqlat_options *options);
 void csf_runqlat_unload(struct csf_runqlat *r);
+
+/* Maps what each CPU counts. 0, or a negative error. */
+int csf_runqlat_map(struct csf_runqlat *r, int cpus_fd);
 
 /* Notes who waits already, so that the end of such a wait is not taken for a task out of nowhere. */
 void csf_runqlat_mark(struct csf_runqlat *r);

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
+#include "classic.h"
+#include "csf.h"
+#include "runqlat_classic.h"
+#include "bpf/explain.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include "runqlat_classic.skel.h"
+
+static FILE *open_format(const char *event)
+{
+	static const char *const places[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
+	char path[128];
+	FILE *f = NULL;
+	unsigned int i;
+
+	for (i = 0; !f && i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/events/sched/%s/format", places[i], event);
+		f = fopen(path, "re");
+	}
+	return f;
+}
+
+/* The field's name is the last word before the semicolon, perhaps with the length of an array. */
+static bool line_has(const char *line, const char *field, unsigned int *offset, unsigned int *size)
+{
+	const char *end = strchr(line, ';'), *name;
+	size_t len = strlen(field);
+
+	if (!end || sscanf(end, "; offset:%u; size:%u;", offset, size) != 2)
+		return false;
+	name = memrchr(line, ' ', end - line);
+	return name && !strncmp(name + 1, field, len) &&
+	       (name[1 + len] == ';' || name[1 + len] == '[');
+}
+
+/* 0 where there is none, which is no field's place. */
+static unsigned int field_offset(const char *event, const char *field, unsigned int want)
+{
+	unsigned int offset = 0, size = 0;
+	bool found = false;
+	char line[256];
+	FILE *f = open_format(event);
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = line_has(line, field, &offset, &size);
+	if (f)
+		fclose(f);
+	return found && size == want ? offset : 0;
+}
+
+static int find_fields(struct csf_records *r)
+{
+	r->prev_pid = field_offset("sched_switch", "prev_pid", 4);
+	r->prev_state = field_offset("sched_switch", "prev_state", sizeof(long));
+	r->next_pid = field_offset("sched_switch", "next_pid", 4);
+	r->next_comm = field_offset("sched_switch", "next_comm", 16);
+	r->woken_pid = field_offset("sched_wakeup", "pid", 4);
+	r->freed_pid = field_offset("sched_process_free", "pid", 4);
+	if (r->prev_pid && r->prev_state && r->next_pid && r->next_comm && r->woken_pid &&
+	    r->freed_pid)
+		return 0;
+	fprintf(stderr, "csf: this kernel has no BTF, and its tracepoints cannot be read: mount "
+			"tracefs at /sys/kernel/tracing\n");
+	return CSF_EXIT_FAIL;
+}
+
+/* What takes more than a TID. */
+static int check_options(const struct csf_runqlat_options *o)
+{
+	const char *what = o->from == CSF_FROM_QUEUE ? "--from queue" :
+			   o->watch.pid		     ? "a PID (use --tid for a thread)" :
+			   o->watch.cgroup	     ? "--cgroup" :
+			   o->comm		     ? "--comm" :
+			   o->by == CSF_BY_PROCESS   ? "-P (use -L for threads)" :
+			   o->by == CSF_BY_CGROUP    ? "--per-cgroup" :
+			   o->watch.verify	     ? "--verify" :
+						       NULL;
+
+	if (!what)
+		return 0;
+	fprintf(stderr,
+		"csf: this kernel has no BTF (/sys/kernel/btf/vmlinux), without which there "
+		"is no %s\n",
+		what);
+	return CSF_EXIT_FAIL;
+}
+
+static void size_maps(struct runqlat_classic_bpf *skel, const struct csf_runqlat_options *o)
+{
+	int cpus = libbpf_num_possible_cpus();
+
+	bpf_map__set_max_entries(skel->maps.cpus, cpus);
+	bpf_map__set_max_entries(skel->maps.starts, o->watch.max_tasks);
+	if (o->by)
+		bpf_map__set_max_entries(skel->maps.rows, o->watch.max_tasks);
+	if (!o->over_ns)
+		return;
+	bpf_map__set_max_entries(skel->maps.histories, cpus);
+	bpf_map__set_max_entries(skel->maps.slow_waits, CSF_SLOW_BYTES);
+}
+
+static int load(struct csf_runqlat *r, const struct csf_runqlat_options *o,
+		const struct csf_records *records)
+{
+	struct runqlat_classic_bpf *skel = runqlat_classic_bpf__open();
+	int err;
+
+	if (!skel)
+		return -errno;
+	r->classic = skel;
+	r->object = skel->obj;
+	skel->rodata->records = *records;
+	skel->rodata->only_tid = o->watch.tid;
+	skel->rodata->unit_ns = o->unit_ns;
+	skel->rodata->over_ns = o->over_ns;
+	skel->rodata->rows_by = o->by;
+	bpf_program__set_autoload(skel->progs.csf_waking, o->from == CSF_FROM_WAKING);
+	size_maps(skel, o);
+	err = runqlat_classic_bpf__load(skel);
+	if (!err)
+		err = csf_runqlat_map(r, bpf_map__fd(skel->maps.cpus));
+	if (!err)
+		err = runqlat_classic_bpf__attach(skel);
+	r->rows_fd = bpf_map__fd(skel->maps.rows);
+	r->slow_fd = bpf_map__fd(skel->maps.slow_waits);
+	return err;
+}
+
+int csf_classic_load(struct csf_runqlat *r, const struct csf_runqlat_options *o)
+{
+	struct csf_records records;
+	int err = check_options(o);
+
+	if (!err)
+		err = find_fields(&records);
+	if (err)
+		return err;
+	err = load(r, o, &records);
+	if (!err)
+		return 0;
+	csf_explain_load(err);
+	return CSF_EXIT_FAIL;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
+}
+
+void csf_classic_walk(const struct csf_runqlat *r, struct csf_walk *walk)
+{
+	int fd = bpf_map__fd(r->classic->maps.starts);
+	uint32_t tid, *last = NULL;
+	uint64_t since, now;
+
+	memset(walk, 0, sizeof(*walk));
+	while (!bpf_map_get_next_key(fd, last, &tid)) {
+		last = &tid;
+		if (bpf_map_lookup_elem(fd, &tid, &since) || !since)
+			continue;
+		now = now_ns();
+		walk->waiting++;
+		walk->waiting_ns += now > since ? now - since : 0;
+	}
+}
+
+void csf_classic_unload(struct csf_runqlat *r)
+{
+	runqlat_classic_bpf__destroy(r->classic);
+}
