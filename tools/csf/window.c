@@ -57,7 +57,7 @@ void csf_window_compare(struct csf_window *w, const struct csf_runqlat *r,
 		csf_rows_growth(&w->rows, &b->rows_before,
 				a->chained ? &a->rows_before : &a->rows_after);
 	if (r->options->watch.verify)
-		csf_verify(&w->verify, r->options->from, a, b);
+		csf_runqlat_verify(&w->verify, r->options->from, a, b);
 	w->cost = b->cost;
 	w->cost.events -= a->cost.events;
 	w->cost.ns -= a->cost.ns;
@@ -127,7 +127,7 @@ void csf_window_print(FILE *f, const struct csf_runqlat_options *o, const struct
 	if (o->watch.stats)
 		print_cost(f, o, w);
 	if (o->watch.verify)
-		csf_verify_print(f, &w->verify);
+		csf_runqlat_verify_print(f, &w->verify);
 	csf_hist_print_percentiles(f, &w->hist);
 	csf_hist_print_sum(f, &w->hist);
 }
@@ -187,6 +187,6 @@ struct json_object *csf_window_json(const struct csf_runqlat_options *o, const s
 	if (o->watch.stats)
 		json_object_object_add(doc, "stats", json_stats(w));
 	if (o->watch.verify)
-		json_object_object_add(doc, "verify", csf_verify_json(&w->verify));
+		json_object_object_add(doc, "verify", csf_runqlat_verify_json(&w->verify));
 	return doc;
 }

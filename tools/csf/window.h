@@ -6,7 +6,7 @@
 #include "hist.h"
 #include "rows.h"
 #include "runqlat_load.h"
-#include "verify.h"
+#include "runqlat_verify.h"
 
 struct csf_window {
 	struct csf_hist hist;
@@ -19,7 +19,7 @@ struct csf_window {
 	int64_t migration_ns;
 	uint64_t uncertain_ns;
 	int64_t not_shown;
-	struct csf_verify verify;
+	struct csf_runqlat_verify verify;
 	struct csf_runqlat_cost cost;
 };
 

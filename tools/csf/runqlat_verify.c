@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "verify.h"
+#include "runqlat_verify.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -89,8 +89,8 @@ static bool compare(struct csf_verified *v, enum csf_from from, const struct csf
 	return v->pcount || v->samples[1];
 }
 
-int csf_verify(struct csf_verify *v, enum csf_from from, const struct csf_runqlat_edge *a,
-	       const struct csf_runqlat_edge *b)
+int csf_runqlat_verify(struct csf_runqlat_verify *v, enum csf_from from,
+		       const struct csf_runqlat_edge *a, const struct csf_runqlat_edge *b)
 {
 	size_t i;
 
@@ -109,7 +109,7 @@ static double difference_us(const struct csf_verified *v)
 	return ((double)v->wait_ns[0] - (double)v->run_delay_ns) / 1e3;
 }
 
-void csf_verify_print(FILE *f, const struct csf_verify *v)
+void csf_runqlat_verify_print(FILE *f, const struct csf_runqlat_verify *v)
 {
 	size_t i;
 
@@ -149,7 +149,7 @@ static struct json_object *json_thread(const struct csf_verified *t)
 	return o;
 }
 
-struct json_object *csf_verify_json(const struct csf_verify *v)
+struct json_object *csf_runqlat_verify_json(const struct csf_runqlat_verify *v)
 {
 	struct json_object *o = json_object_new_object(), *all = json_object_new_array();
 	size_t i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* What csf runqlat counted for each thread beside what the kernel did. */
-#ifndef CSF_VERIFY_H
-#define CSF_VERIFY_H
+#ifndef CSF_RUNQLAT_VERIFY_H
+#define CSF_RUNQLAT_VERIFY_H
 
 #include <json-c/json.h>
 #include <stdbool.h>
@@ -21,16 +21,16 @@ struct csf_verified {
 	bool ok;
 };
 
-struct csf_verify {
+struct csf_runqlat_verify {
 	struct csf_verified *thread;
 	size_t n;
 	size_t failed;
 };
 
 /* Threads that were there at both edges. 0, or -1 for want of memory. */
-int csf_verify(struct csf_verify *v, enum csf_from from, const struct csf_runqlat_edge *a,
-	       const struct csf_runqlat_edge *b);
-void csf_verify_print(FILE *f, const struct csf_verify *v);
-struct json_object *csf_verify_json(const struct csf_verify *v);
+int csf_runqlat_verify(struct csf_runqlat_verify *v, enum csf_from from,
+		       const struct csf_runqlat_edge *a, const struct csf_runqlat_edge *b);
+void csf_runqlat_verify_print(FILE *f, const struct csf_runqlat_verify *v);
+struct json_object *csf_runqlat_verify_json(const struct csf_runqlat_verify *v);
 
-#endif /* CSF_VERIFY_H */
+#endif /* CSF_RUNQLAT_VERIFY_H */
