@@ -79,6 +79,16 @@ static void find_losses(const struct csf_count *c, struct loss *l)
 			      csf_edges_failed(&c->edges) };
 }
 
+static void print_stats(struct csf_count *c, FILE *f)
+{
+	csf_cost_print(&c->cost, c->obj, f);
+	fprintf(f,
+		"cost: %" PRIu64 " us for the walk, %" PRIu64 " births and ends, %" PRIu64
+		" KiB resident, %" PRIu64 " KiB of maps\n",
+		c->edges.walk_ns / 1000, c->edges.records, csf_cost_resident(),
+		csf_cost_maps(c->obj));
+}
+
 static void print_text(struct csf_count *c, const struct csf_lines *lines, FILE *f)
 {
 	const struct csf_columns *columns = &c->counter->columns;
@@ -95,14 +105,10 @@ static void print_text(struct csf_count *c, const struct csf_lines *lines, FILE 
 	for (i = 0; i < NR_LOSSES; i++)
 		if (l[i].nr)
 			fprintf(f, "not counted: %" PRIu64 " %s\n", l[i].nr, l[i].what);
-	if (!c->watch.stats)
-		return;
-	csf_cost_print(&c->cost, c->obj, f);
-	fprintf(f,
-		"cost: %" PRIu64 " us for the walk, %" PRIu64 " births and ends, %" PRIu64
-		" KiB resident, %" PRIu64 " KiB of maps\n",
-		c->edges.walk_ns / 1000, c->edges.records, csf_cost_resident(),
-		csf_cost_maps(c->obj));
+	if (c->watch.verify)
+		csf_verify_print(&c->verify, &c->tasks, columns, f);
+	if (c->watch.stats)
+		print_stats(c, f);
 }
 
 static void json_stats(struct csf_count *c, FILE *f)
@@ -132,6 +138,8 @@ static void print_json(struct csf_count *c, const struct csf_lines *lines, FILE 
 	for (i = 0; i < NR_LOSSES; i++, comma = ",")
 		fprintf(f, "%s\"%s\":%" PRIu64, comma, l[i].name, l[i].nr);
 	fprintf(f, "}");
+	if (c->watch.verify)
+		csf_verify_json(&c->verify, &c->tasks, &c->counter->columns, f);
 	if (c->watch.stats)
 		json_stats(c, f);
 	fprintf(f, "}\n");
@@ -156,10 +164,16 @@ static int report(struct csf_count *c)
 
 static int edge(struct csf_count *c)
 {
-	int err = csf_edges_walk(&c->edges);
+	int err;
 
+	if (c->watch.verify && !csf_verify_before(&c->verify))
+		return CSF_EXIT_FAIL;
+	err = csf_edges_walk(&c->edges);
 	if (c->counter->edge)
 		c->counter->edge(c);
+	if (!err && c->watch.verify &&
+	    !csf_verify_after(&c->verify, &c->tasks, &c->counter->columns))
+		err = CSF_EXIT_FAIL;
 	return err;
 }
 
@@ -173,7 +187,7 @@ static int window(struct csf_count *c)
 	if (edge(c))
 		return CSF_EXIT_FAIL;
 	csf_edges_settle(&c->edges, &c->watch);
-	return report(c);
+	return report(c) | (csf_verify_next(&c->verify) ? 0 : CSF_EXIT_FAIL);
 }
 
 static int watch(struct csf_count *c)
@@ -205,6 +219,9 @@ int csf_count_run(const struct csf_counter *counter, void *own, int argc, char *
 	err = csf_watch_prepare(&c.watch);
 	if (err)
 		return err;
+	c.verify.what = counter->proc;
+	c.verify.tgid = c.watch.pid;
+	c.verify.tid = c.watch.tid;
 	if (c.watch.stats)
 		csf_cost_begin(&c.cost);
 	csf_tasks_begin(&c.tasks, c.table.per_thread);
@@ -213,6 +230,7 @@ int csf_count_run(const struct csf_counter *counter, void *own, int argc, char *
 		err = watch(&c);
 	csf_edges_end(&c.edges);
 	counter->unload(&c);
+	csf_verify_free(&c.verify);
 	csf_tasks_end(&c.tasks);
 	csf_cost_end(&c.cost);
 	return csf_watch_end(&c.watch) || err ? CSF_EXIT_FAIL : 0;

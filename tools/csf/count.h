@@ -7,6 +7,7 @@
 #include "edges.h"
 #include "table.h"
 #include "tasks.h"
+#include "verify.h"
 #include "watch.h"
 
 struct csf_count;
@@ -24,8 +25,7 @@ struct csf_counter {
 	void (*print)(struct csf_count *c, FILE *f);
 	void (*json)(struct csf_count *c, FILE *f); /* members, each with a comma before it */
 	void (*edge)(struct csf_count *c); /* right after a walk; NULL: nothing */
-	/* What /proc has for one thread; false: nothing. For --verify. */
-	unsigned int proc;
+	unsigned int proc; /* what of /proc has the same counts, for --verify */
 };
 
 struct csf_count {
@@ -36,6 +36,7 @@ struct csf_count {
 	struct csf_tasks tasks;
 	struct csf_edges edges;
 	struct csf_cost cost;
+	struct csf_verify verify;
 	struct bpf_object *obj;
 	struct csf_edge_state *state;
 	void *own; /* the command's */

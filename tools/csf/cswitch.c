@@ -41,6 +41,7 @@ static const struct csf_counter counter = {
 	       "CAP_BPF and CAP_PERFMON.",
 	.columns = { { "VOLUNTARY", "INVOLUNT" }, { "voluntary", "involuntary" } },
 	.sort = CSF_EDGE_COUNTS,
+	.proc = CSF_PROC_STATUS,
 	.load = load,
 	.unload = unload,
 };

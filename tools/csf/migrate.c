@@ -225,6 +225,7 @@ static const struct csf_counter counter = {
 	       "Processes and threads that were born or ended meanwhile are included. Needs root, or "
 	       "CAP_BPF and CAP_PERFMON.",
 	.columns = { { "MIGRATIONS", "WAKEUPS" }, { "migrations", "wakeups" } },
+	.proc = CSF_PROC_SCHED,
 	.load = load,
 	.unload = unload,
 	.edge = edge,
