@@ -63,7 +63,7 @@ find_kernel() {
 build_tree() { # as much as the tests need, so that somebody's unfinished test stops nobody else
 	# shellcheck disable=SC2046 # a list
 	vm_build "for Linux $release" \
-		as_root "$here"/build.sh "$cache"/rootfs "$release" module $(vm_targets) "TESTS=$tests" SERVE_TESTS=
+		as_root "$here"/build.sh "$cache"/rootfs "$release" module $(vm_targets) "TESTS=$tests" SERVE_TESTS= WATCH_TESTS=
 }
 
 wants_csf() {

@@ -214,24 +214,54 @@ static void alive(struct csf_tasks *t, const struct csf_edge_task *e)
 	}
 }
 
-/* All counts begin at 0. Before the first walk it does not matter: the walk sees it, or it has ended. */
-static void born(struct csf_tasks *t, const struct csf_edge_task *e)
-{
-	uint32_t i;
-
-	if (!e->walk || find(&t->tasks, &task_kind, e->task))
-		return;
-	i = make_task(t, e);
-	if (i)
-		name(t, csf_task_row(t, i), e);
-}
-
 static void leave_process(struct csf_tasks *t, uint32_t i)
 {
 	struct csf_process_row *p = csf_process_row(t, i);
 
 	if (!--p->live)
 		unlink_row(&t->processes, &process_kind, i);
+}
+
+static void end_row(struct csf_tasks *t, uint32_t i)
+{
+	struct csf_task_row *r = csf_task_row(t, i);
+
+	unlink_row(&t->tasks, &task_kind, i);
+	leave_process(t, r->process);
+	if (!t->per_thread) {
+		r->tid = 0;
+		give_up(&t->tasks, &task_kind, i);
+	}
+}
+
+/*
+ * A walk may have seen it already. Any other task at its address has ended, though nobody told: events
+ * get lost if the ring is full, and on virtual machines that run old kernel text in some contexts.
+ */
+static bool is_new(struct csf_tasks *t, const struct csf_edge_task *e)
+{
+	uint32_t i = find(&t->tasks, &task_kind, e->task);
+	const struct csf_task_row *r = csf_task_row(t, i);
+
+	if (!i)
+		return true;
+	if (r->walk == e->walk && r->tid == e->tid)
+		return false;
+	t->lost[CSF_LOSS_UNFINISHED]++;
+	end_row(t, i);
+	return true;
+}
+
+/* All counts begin at 0. What was born before the first walk was seen by it, or ended before. */
+static void born(struct csf_tasks *t, const struct csf_edge_task *e)
+{
+	uint32_t i;
+
+	if (!e->walk || !is_new(t, e))
+		return;
+	i = make_task(t, e);
+	if (i)
+		name(t, csf_task_row(t, i), e);
 }
 
 static void freed(struct csf_tasks *t, const struct csf_edge_task *e)
@@ -243,12 +273,7 @@ static void freed(struct csf_tasks *t, const struct csf_edge_task *e)
 		return;
 	name(t, r, e);
 	add(t, r, e);
-	unlink_row(&t->tasks, &task_kind, i);
-	leave_process(t, r->process);
-	if (!t->per_thread) {
-		r->tid = 0;
-		give_up(&t->tasks, &task_kind, i);
-	}
+	end_row(t, i);
 }
 
 /* What came after the walk is for the next window. */
@@ -353,7 +378,7 @@ void csf_tasks_settle(struct csf_tasks *t)
 	struct csf_edge_list *list = &t->strangers;
 	size_t i, nr = 0;
 
-	t->lost[CSF_LOSS_UNFINISHED] = csf_tasks_unfinished(t);
+	t->lost[CSF_LOSS_UNFINISHED] += csf_tasks_unfinished(t);
 	for (i = 0; i < list->nr; i++)
 		if (!born_later(t, &list->edges[i]))
 			list->edges[nr++] = list->edges[i];
