@@ -37,12 +37,5 @@ rootfs=$(realpath "$1") release=$2
 src=$rootfs/src
 shift 2
 update_copy
-# The objtool of newer kernels reads /proc. In a mount name space of its own it is gone with the build, however
-# that ends; inside of a chroot mounts cannot be made private, so it is taken down by hand, too.
-propagation=private
-unshare --mount true 2>/dev/null || propagation=unchanged
-# shellcheck disable=SC2016
-exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
-	unshare --mount --propagation $propagation sh -c 'mount -t proc proc "$0"/proc && chroot "$0" "$@"
-		status=$?; umount "$0"/proc; exit $status' "$rootfs" \
+exec "$here"/chroot.sh "$rootfs" \
 	make --no-print-directory -C /src -j "$(nproc)" KDIR=/lib/modules/"$release"/build "$@"

@@ -5,8 +5,8 @@
 #
 #	tests/debian/initramfs.sh ROOTFS KERNEL_RELEASE STAGE >INITRAMFS
 #
-# STAGE is a scratch directory. What it already holds (the run's own nonce, environment and arguments)
-# is packed too.
+# STAGE is a scratch directory. What it already holds (the run's own nonce, environment and arguments, another
+# init) is packed too.
 set -eu
 here=$(dirname "$(realpath "$0")")
 . "$here"/../../scripts/say.sh
@@ -20,7 +20,7 @@ add_busybox() {
 	cp "$rootfs"/bin/busybox "$stage"/bin/
 	"$rootfs"/bin/busybox --list | grep -vx busybox | while read -r applet; do ln -sf busybox "$stage/bin/$applet"; done
 	printf 'root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' >"$stage"/etc/passwd
-	cp "$here"/guest.sh "$stage"/init
+	[ -e "$stage"/init ] || cp "$here"/guest.sh "$stage"/init
 }
 
 # What NAME needs, then NAME itself; modules.dep lists what to load last first.

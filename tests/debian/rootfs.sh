@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: GPL-2.0
 # Make DIR/rootfs: a Debian SUITE with its newest kernel, that kernel's headers and its compiler.
 #
-#	tests/debian/rootfs.sh SUITE DIR
+#	tests/debian/rootfs.sh SUITE DIR [PACKAGE...]
 #
-# An existing one is kept, unless the mirror has another kernel (asked at most once a day; CHECK=1 asks
+# With these packages, too. An existing one is kept, unless the mirror has another kernel (asked at most once a day; CHECK=1 asks
 # now). Offline, an existing one is good enough. MIRROR= overrides the host's Debian mirror.
 set -eu
 here=$(dirname "$(realpath "$0")")
 . "$here"/../../scripts/say.sh
 . "$here"/../../scripts/mirror.sh
 
-packages=linux-image-amd64,linux-headers-amd64,gcc,libc6-dev,make,kmod,busybox-static
+packages="linux-image-amd64 linux-headers-amd64 gcc libc6-dev make kmod busybox-static"
 
 configure_apt() { # where packages of this suite come from; kernels from the suite itself, not its base
 	if [ "$suite" = "$base" ]; then
@@ -35,12 +35,17 @@ update_lists() {
 		private_apt "$apt" apt-get update --error-on=any
 }
 
+other_packages() { # than those of the existing rootfs; one of before this list was kept has no others
+	[ "$(cat "$dir"/rootfs.packages 2>/dev/null || echo "$default_packages")" != "$packages" ]
+}
+
 fresh() { # the rootfs is there, whole, and checked within a day
+	! other_packages || return
 	[ -z "${CHECK:-}" ] && [ -n "$(find "$dir"/rootfs.checked -mtime -1 2>/dev/null)" ]
 }
 
 still_current() {
-	[ -e "$dir"/rootfs.checked ] || return 1
+	[ -e "$dir"/rootfs.checked ] && ! other_packages || return 1
 	if ! update_lists 2>"$dir"/apt.err; then
 		note "$me: the mirror does not answer; using the $suite of $(date -r "$dir"/rootfs.checked +%F)"
 		return 0
@@ -58,7 +63,7 @@ bootstrap() { # into rootfs.new: half a rootfs is never mistaken for a whole one
 	INITRD=No progress "$1" "$dir"/rootfs.log as_root mmdebstrap --mode=root --variant=apt \
 		--aptopt="$dir"/download.conf --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/doc/*' \
 		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-		--include="$packages" "${setup[@]}" "$base" "$dir"/rootfs.new "$apt"/sources.list
+		--include="${packages// /,}" "${setup[@]}" "$base" "$dir"/rootfs.new "$apt"/sources.list
 }
 
 build() {
@@ -69,6 +74,7 @@ build() {
 		if bootstrap "building a Debian $suite root file system"; then
 			as_root rm -rf --one-file-system "$dir"/rootfs "$dir"/rootfs.checked
 			as_root mv "$dir"/rootfs.new "$dir"/rootfs
+			echo "$packages" >"$dir"/rootfs.packages
 			touch "$dir"/rootfs.checked
 			return
 		fi
@@ -78,8 +84,9 @@ build() {
 }
 
 [ "${1:-}" != -h ] || usage "$0"
-[ $# = 2 ] || usage_error "needs SUITE and DIR"
+[ $# -ge 2 ] || usage_error "needs SUITE and DIR"
 suite=$1 dir=$(realpath -m "$2") apt=$(realpath -m "$2")/apt
+default_packages=$packages packages="$packages${3:+ ${*:3}}"
 base=$(awk -v s="$suite" '$1 == s { print $2 }' "$here"/KERNELS)
 [ -n "$base" ] || usage_error "$here/KERNELS has no suite '$suite'"
 fresh && exit
