@@ -9,7 +9,8 @@ SUITE ?= bookworm
 B := build
 CFLAGS ?= -O2 -g
 # The project's own flags, so that CFLAGS on the command line adds to them.
-FLAGS := -std=gnu11 -Wall -Wextra -Wpedantic -Iinclude -I. -DCSF_VERSION='"$(VERSION)"' -pthread
+FLAGS := -std=gnu11 -Wall -Wextra -Wpedantic -Iinclude -I. -DCSF_VERSION='"$(VERSION)"' -pthread \
+	-ffile-prefix-map=$(CURDIR)=.
 BUILD = @mkdir -p $(@D); echo "  CC      $@"; $(CC) $(FLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d
 
 all: module user ## build the module, the tools, the examples and the tests
