@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# The ## comments are what `make help` prints. Nothing here installs anything.
+# The ## comments are what `make help` prints. Nothing but what is named install does install anything.
 
 VERSION := $(shell cat VERSION)
 KREL ?= $(shell uname -r)
@@ -33,6 +33,7 @@ tools/csfcat:
 	@ln -sf ../$(B)/csfcat $@
 
 include bpf/Makefile
+include packaging/Makefile
 
 $(B)/eventloop: examples/eventloop.c
 	$(BUILD) -o $@ $< $(LDFLAGS)
