@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # Install what a task needs and this Debian machine lacks. Says nothing if nothing is missing.
 #
-#	scripts/setup.sh [build] [demo] [check] [lint]
+#	scripts/setup.sh [build] [deb] [demo] [check] [lint]
 #
-# build: compilers, make and, if Debian has them, the running kernel's headers; demo: and QEMU and
-# mmdebstrap for a Debian guest; check: and the other compilers and virtme-ng; lint: the linters.
+# build: compilers, make and, if Debian has them, the running kernel's headers; deb: and what makes Debian
+# packages; demo: and QEMU and mmdebstrap for a Debian guest; check: and the other compilers and virtme-ng;
+# lint: the linters.
 # On Debian 12 virtme-ng comes from Debian 13, and QEMU from bookworm-backports (MIRROR= as for
 # tests/debian/run.sh), by an apt configuration under build/: /etc/apt stays as it is.
 set -eu
@@ -17,10 +18,11 @@ top=$(realpath "$(dirname "$0")"/..)
 packages_of() { # SET
 	case $1 in
 	build) echo make gcc libc6-dev clang bpftool libbpf-dev libelf-dev zlib1g-dev libjson-c-dev ;;
+	deb) packages_of build; echo build-essential debhelper dh-dkms pkg-config git ;;
 	demo) echo make gcc libc6-dev mmdebstrap debian-archive-keyring e2fsprogs cpio xz-utils ;;
-	check) packages_of build; packages_of demo; echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross g++ clang libclang-rt-dev kmod udev file python3 busybox-static ;;
+	check) packages_of build; packages_of demo; echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross g++ clang libclang-rt-dev kmod udev file python3 busybox-static git ;;
 	lint) echo make clang-format clang-tidy bear shellcheck xz-utils ;;
-	*) usage_error "'$1' is not one of build, demo, check, lint" ;;
+	*) usage_error "'$1' is not one of build, deb, demo, check, lint" ;;
 	esac
 }
 

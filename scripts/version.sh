@@ -24,6 +24,7 @@ names() { # FILE SED_EXPRESSION: the version that FILE names must be the one
 
 names kmod/main.c 's/^MODULE_VERSION("\(.*\)");/\1/p'
 names dkms.conf 's/^PACKAGE_VERSION="\{0,1\}\([^"]*\)"\{0,1\}$/\1/p'
+names debian/changelog 's/^coarse-stat-fs (\(.*\)) .*/\1/p'
 names CHANGELOG.md 's/^## \[\{0,1\}\([0-9][^] ]*\).*/\1/p'
 for page in man/*; do
 	names "$page" 's/^[.]TH .*"coarse_stat_fs \([^"]*\)".*/\1/p'
