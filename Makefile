@@ -47,8 +47,8 @@ unit: ## test what runs in user space, with sanitizers
 check: ## unit tests, then the module in a 6.1 guest and in an instruction-counting one
 	@tests/check.sh unit bookworm icount
 
-check-all: ## check, a 7.x kernel, BPF here and in a guest, the virtme-ng way, and the test harness itself
-	@tests/check.sh --total unit bookworm icount newest bpf bpf_guest arm64 virtme harness
+check-all: ## check, a 7.x kernel, BPF here and in a guest, the virtme-ng way, packages, and the test harness itself
+	@tests/check.sh --total unit bookworm icount newest bpf bpf_guest arm64 virtme harness packages
 
 vm: ## all tests in a guest with the running kernel, or KREL=, where it can be had
 	@tests/vm.sh

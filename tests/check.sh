@@ -7,7 +7,7 @@
 # unit: what runs in user space. bookworm: the module on Linux 6.1. icount: on 6.1 with a clock that counts
 # instructions. newest: on the newest kernel of tests/debian/KERNELS. virtme: through virtme-ng, with the
 # running kernel, or KREL=, or 6.1. bpf: the BPF service on this machine, as root. bpf_guest: on 6.1. arm64: it
-# compiles there. harness: guests that misbehave must be noticed.
+# compiles there. harness: guests that misbehave must be noticed. packages: those for Debian, in a guest with systemd.
 #
 # The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
 # "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
@@ -44,6 +44,7 @@ stage_bpf() {
 stage_arm64() { tests/arm64.sh; }
 stage_bpf_guest() { WRITER=bpf tests/debian/run.sh bookworm; }
 stage_harness() { tests/harness.sh; }
+stage_packages() { tests/packages.sh; }
 
 stage_virtme() {
 	local release=${KREL:-$(uname -r)}
