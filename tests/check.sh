@@ -20,6 +20,8 @@ cd "$top" || exit 1
 stage_unit() {
 	local status=0
 	scripts/version.sh || status=1
+	scripts/spdx.sh || status=1
+	tests/docs.sh || status=1
 	make -s --no-print-directory unit || status=1
 	return "$status"
 }
