@@ -386,6 +386,15 @@ static inline int t_bpf_count(const char *prefix)
 }
 
 /* Programs go away a grace period after their last descriptor. */
+static inline int t_bpf_base(const char *prefix)
+{
+	int i;
+
+	for (i = 0; i < 500 && t_bpf_count(prefix); i++)
+		t_sleep_ns(10 * T_MS);
+	return t_bpf_count(prefix); /* somebody else's */
+}
+
 static inline void t_bpf_settles(const char *prefix, int want, const char *what)
 {
 	int i;

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0
+/* csf migrate: its counts are the kernel's, and the pairs of CPUs add up to them. */
+#include "t_count.h"
+
+#define WINDOW 10 /* seconds */
+
+/* From CPU to CPU, by force; the scheduler may add moves of its own. */
+static void *wanders(void *arg)
+{
+	int cpu, cpus = t_cpus();
+
+	for (cpu = (int)(uintptr_t)arg;; cpu++) {
+		t_pin(cpu % cpus);
+		t_sleep_ns(T_MS);
+	}
+	return NULL;
+}
+
+static void *works(void *arg)
+{
+	for (;;) {
+		t_spin_ns(2 * T_MS);
+		t_sleep_ns((uint64_t)(uintptr_t)arg * T_MS);
+	}
+	return NULL;
+}
+
+static void busy_process(void *arg)
+{
+	uintptr_t i;
+
+	(void)arg;
+	for (i = 0; i < 4; i++)
+		t_go(wanders, (void *)i);
+	for (i = 1; i < 6; i++)
+		t_go(works, (void *)i);
+	works((void *)(uintptr_t)1);
+}
+
+struct counts {
+	pid_t tid;
+	unsigned long long migrations;
+};
+
+static int read_counts(pid_t pid, struct counts *counts)
+{
+	pid_t tids[T_MAX_THREADS];
+	int n = t_threads(pid, tids), i;
+	char text[8192], *at;
+
+	for (i = 0; i < n; i++) {
+		t_thread_file(pid, tids[i], "sched", text, sizeof(text));
+		at = strstr(text, "\nse.nr_migrations");
+		at = at ? strchr(at, ':') : NULL;
+		if (!at)
+			t_die("no se.nr_migrations in %.60s", text);
+		counts[i].tid = tids[i];
+		counts[i].migrations = strtoull(at + 1, NULL, 10);
+	}
+	return n;
+}
+
+static unsigned long long sum_of_pairs(const struct t_csf *c)
+{
+	const char *at = strstr(c->text, "\"pairs\":[");
+	unsigned long long sum = 0;
+
+	while (at && (at = strstr(at, "\"count\":")))
+		sum += strtoull(at += strlen("\"count\":"), NULL, 10);
+	return sum;
+}
+
+/* Where there is a topology to know of, what crosses a cache is not more than all. */
+static void topology_makes_sense(const struct t_csf *c, unsigned long long sum)
+{
+	CHECK(t_csf_number(c, "other_node") <= sum, "more moves across nodes than moves");
+	if (!strstr(c->text, "\"other_cache\":null"))
+		CHECK(t_csf_number(c, "other_cache") <= sum, "more moves across caches than moves");
+}
+
+static void frozen(const char *options)
+{
+	struct counts before[T_MAX_THREADS], after[T_MAX_THREADS];
+	unsigned long long sum = 0, ours;
+	struct t_cgroup g;
+	struct t_csf c;
+	char command[256];
+	pid_t pid;
+	int i, n;
+
+	t_cgroup_make(&g);
+	pid = t_child_in(&g, busy_process, NULL);
+	t_sleep_ns(300 * T_MS);
+	t_cgroup_freeze(&g, 1);
+	n = read_counts(pid, before);
+	snprintf(command, sizeof(command), "migrate %d -T --json -c %s%s", WINDOW, g.path, options);
+	t_csf_start(&c, command);
+	t_cgroup_freeze(&g, 0);
+	t_sleep_ns((WINDOW - 2) * T_SEC);
+	t_cgroup_freeze(&g, 1);
+	CHECK(!waitpid(c.pid, NULL, WNOHANG), "freezing took until after the window");
+	t_csf_finish(&c);
+	t_csf_complete(&c);
+	CHECK(read_counts(pid, after) == n, "threads came or went");
+	for (i = 0; i < n; i++) {
+		ours = t_csf_row(&c, "tid", after[i].tid, "migrations");
+		CHECK(after[i].migrations - before[i].migrations == ours,
+		      "thread %d: %llu migrations, /proc has %llu", after[i].tid, ours,
+		      after[i].migrations - before[i].migrations);
+		sum += after[i].migrations - before[i].migrations;
+	}
+	CHECK(n == 10 && (sum > 1000 || t_cpus() == 1), "%d threads, %llu migrations", n, sum);
+	CHECK(sum_of_pairs(&c) == sum && t_csf_number(&c, "moves") == sum,
+	      "from CPU to CPU: %llu, but %llu migrations", sum_of_pairs(&c), sum);
+	topology_makes_sense(&c, sum);
+	t_note("%d threads, %llu migrations, no difference", n, sum);
+	t_cgroup_freeze(&g, 0);
+	t_kill(pid);
+	t_cgroup_remove(&g);
+	t_csf_free(&c);
+}
+
+struct pair {
+	int to[2], back[2];
+	int n;
+};
+
+static void wait_until_asleep(pid_t pid)
+{
+	while (t_state_letter(pid) != 'S')
+		t_sleep_ns(T_MS / 10);
+}
+
+/* A child that sleeps is woken by each byte exactly once. */
+static void reader(void *arg)
+{
+	struct pair *p = (struct pair *)arg;
+	char byte;
+	int i;
+
+	t_pin(0);
+	for (i = 0; i < p->n; i++)
+		if (read(p->to[0], &byte, 1) != 1)
+			t_die("read: %s", strerror(errno));
+}
+
+static pid_t start_reader(struct pair *p, int n)
+{
+	if (pipe(p->to))
+		t_die("pipe: %s", strerror(errno));
+	p->n = n + 1; /* the last one is after the window */
+	return t_fork(reader, p);
+}
+
+static void wakeups(const char *options)
+{
+	struct pair p;
+	struct t_csf c;
+	char byte = 0, command[128];
+	const int n = 1000;
+	pid_t pid;
+	int i;
+
+	t_pin(0);
+	pid = start_reader(&p, n);
+	wait_until_asleep(pid);
+	snprintf(command, sizeof(command), "migrate --json -p %d%s", (int)pid, options);
+	t_csf_start(&c, command);
+	for (i = 0; i < n; i++) {
+		wait_until_asleep(pid);
+		if (write(p.to[1], &byte, 1) != 1)
+			t_die("write: %s", strerror(errno));
+	}
+	wait_until_asleep(pid);
+	t_csf_stop(&c);
+	t_csf_complete(&c);
+	CHECK(t_csf_row(&c, "pid", pid, "wakeups") == (unsigned long long)n, "%llu wakeups, not %d",
+	      t_csf_row(&c, "pid", pid, "wakeups"), n);
+	if (write(p.to[1], &byte, 1) != 1)
+		t_die("write: %s", strerror(errno));
+	t_wait(pid);
+	t_unpin();
+	t_csf_free(&c);
+}
+
+static void wanders_and_ends(void *arg)
+{
+	int cpus = t_cpus(), i;
+
+	for (i = 0; i < (int)(uintptr_t)arg; i++)
+		t_pin(i % cpus);
+	t_pin(0);
+	t_sleep_ns(2 * T_MS);
+}
+
+/* What a child did that has ended: as many forced moves as it made. */
+static void ended(const char *options)
+{
+	unsigned long long moves, absent = 0, unfinished;
+	struct t_awake awake;
+	struct t_csf c;
+	char command[64];
+	pid_t pids[50];
+	int i;
+
+	t_awake_start(&awake);
+	snprintf(command, sizeof(command), "migrate --json%s", options);
+	t_csf_start(&c, command);
+	for (i = 0; i < 50; i++) {
+		pids[i] = t_fork(wanders_and_ends, (void *)(uintptr_t)(20 + 2 * i));
+		t_wait(pids[i]);
+	}
+	t_csf_stop(&c);
+	unfinished = t_csf_complete(&c);
+	for (i = 0; i < 50; i++) {
+		moves = t_csf_row(&c, "pid", pids[i], "migrations");
+		absent += !t_csf_has_row(&c, "pid", pids[i]);
+		/* one may be missing at its start, and more are the scheduler's */
+		CHECK(!moves || t_cpus() == 1 || moves >= 18 + 2ull * (unsigned int)i,
+		      "child %d: %llu migrations, not %d", i, moves, 20 + 2 * i);
+	}
+	CHECK(absent <= unfinished, "%llu children are missing, %llu are said to be", absent,
+	      unfinished);
+	t_awake_stop(&awake);
+	t_csf_free(&c);
+}
+
+/* Too few counters: that must be said, and what was counted must be right. */
+static void too_few_counters(void)
+{
+	struct t_csf c;
+
+	t_csf_start(&c, "migrate 1 --json --force-hash --max-tasks 1");
+	t_csf_finish(&c);
+	CHECK(t_csf_number(&c, "uncounted") > 0, "nothing is said of missing counters: %.200s",
+	      c.text);
+	t_csf_free(&c);
+}
+
+static void beside_proc(void)
+{
+	pid_t pid = t_fork(busy_process, NULL);
+	struct t_csf c;
+
+	t_csf_start(&c, "migrate 3 -i 1 --json --verify");
+	t_csf_finish(&c);
+	CHECK(strstr(c.text, "\"outside\":0"), "%.200s", c.text);
+	t_kill(pid);
+	t_csf_free(&c);
+}
+
+static void leaves_nothing(void)
+{
+	static const int signals[] = { SIGINT, SIGTERM, SIGKILL };
+	int edges = t_bpf_base("edge_"), programs = t_bpf_base("migrate_");
+	struct t_csf c;
+	size_t i;
+
+	for (i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+		t_csf_start(&c, "migrate");
+		CHECK(t_bpf_count("migrate_") == programs + 2, "%d programs, not %d",
+		      t_bpf_count("migrate_"), programs + 2);
+		kill(c.pid, signals[i]);
+		t_csf_wait(&c);
+		t_bpf_settles("edge_", edges, strsignal(signals[i]));
+		t_bpf_settles("migrate_", programs, strsignal(signals[i]));
+		t_csf_free(&c);
+	}
+}
+
+int main(void)
+{
+	TEST("frozen at both edges: the same as /proc")
+		frozen("");
+	TEST("frozen, without task storage")
+		frozen(" --force-hash");
+	TEST("each wakeup counts once")
+		wakeups("");
+	TEST("each wakeup counts once, without task storage")
+		wakeups(" --force-hash");
+	TEST("children that ended")
+		ended("");
+	TEST("children that ended, without task storage")
+		ended(" --force-hash");
+	TEST("too few counters are told")
+		too_few_counters();
+	TEST("beside /proc at every edge")
+		beside_proc();
+	TEST("leaves nothing behind")
+		leaves_nothing();
+	return t_done("t_migrate");
+}
