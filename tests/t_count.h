@@ -18,6 +18,7 @@ struct t_csf {
 	FILE *out;
 	char *text;
 	int status;
+	struct rusage used;
 };
 
 static inline const char *t_csf_path(void)
@@ -75,9 +76,9 @@ static inline void t_csf_wait(struct t_csf *c)
 {
 	long size;
 
-	while (waitpid(c->pid, &c->status, 0) != c->pid)
+	while (wait4(c->pid, &c->status, 0, &c->used) != c->pid)
 		if (errno != EINTR)
-			t_die("waitpid: %s", strerror(errno));
+			t_die("wait4: %s", strerror(errno));
 	fseek(c->out, 0, SEEK_END);
 	size = ftell(c->out);
 	rewind(c->out);
