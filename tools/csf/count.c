@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "count.h"
 #include "bpf/explain.h"
+#include "bpf/probe.h"
 #include "csf.h"
 
 #include <argp.h>
@@ -38,11 +39,29 @@ static void parse_arguments(struct csf_count *c, int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, c);
 }
 
+static int load_plain(struct csf_count *c)
+{
+	int err;
+
+	if (c->watch.cgroup) {
+		fprintf(stderr, "csf: this kernel has no BTF (/sys/kernel/btf/vmlinux), without "
+				"which there is no --cgroup\n");
+		return CSF_EXIT_FAIL;
+	}
+	c->plain = true;
+	err = c->counter->load_plain(c);
+	if (err < 0)
+		csf_explain_load(err);
+	return err ? CSF_EXIT_FAIL : 0;
+}
+
 static int load(struct csf_count *c)
 {
 	int err;
 
 	csf_explain_begin();
+	if (c->watch.no_btf || !csf_has_btf())
+		return load_plain(c);
 	err = c->counter->load(c);
 	if (!err)
 		err = csf_edges_begin(&c->edges, c->obj, c->state, &c->tasks);
@@ -58,7 +77,7 @@ struct loss {
 	uint64_t nr;
 };
 
-#define NR_LOSSES 7
+#define NR_LOSSES 8
 
 static void find_losses(const struct csf_count *c, struct loss *l)
 {
@@ -75,18 +94,25 @@ static void find_losses(const struct csf_count *c, struct loss *l)
 			      csf_edges_lost(&c->edges, CSF_EDGE_BORN) };
 	l[5] = (struct loss){ "ends", "ends that came too fast to be noted",
 			      csf_edges_lost(&c->edges, CSF_EDGE_FREED) };
+	l[7] = (struct loss){ "unseen", "tasks that were born and ended in the window",
+			      lost[CSF_LOSS_UNSEEN] };
 	l[6] = (struct loss){ "uncounted", "wakeups of tasks that could not be given a counter",
 			      csf_edges_failed(&c->edges) };
 }
 
+static uint64_t maps_kib(const struct csf_count *c)
+{
+	return c->obj ? csf_cost_maps(c->obj) : 0;
+}
+
 static void print_stats(struct csf_count *c, FILE *f)
 {
-	csf_cost_print(&c->cost, c->obj, f);
+	if (c->obj)
+		csf_cost_print(&c->cost, c->obj, f);
 	fprintf(f,
 		"cost: %" PRIu64 " us for the walk, %" PRIu64 " births and ends, %" PRIu64
 		" KiB resident, %" PRIu64 " KiB of maps\n",
-		c->edges.walk_ns / 1000, c->edges.records, csf_cost_resident(),
-		csf_cost_maps(c->obj));
+		c->edges.walk_ns / 1000, c->edges.records, csf_cost_resident(), maps_kib(c));
 }
 
 static void print_text(struct csf_count *c, const struct csf_lines *lines, FILE *f)
@@ -116,8 +142,11 @@ static void json_stats(struct csf_count *c, FILE *f)
 	fprintf(f,
 		",\"stats\":{\"walk_ns\":%" PRIu64 ",\"records\":%" PRIu64
 		",\"resident_kib\":%" PRIu64 ",\"maps_kib\":%" PRIu64 ",\"programs\":",
-		c->edges.walk_ns, c->edges.records, csf_cost_resident(), csf_cost_maps(c->obj));
-	csf_cost_json(&c->cost, c->obj, f);
+		c->edges.walk_ns, c->edges.records, csf_cost_resident(), maps_kib(c));
+	if (c->obj)
+		csf_cost_json(&c->cost, c->obj, f);
+	else
+		fprintf(f, "{}");
 	fprintf(f, "}");
 }
 
@@ -162,6 +191,18 @@ static int report(struct csf_count *c)
 	return 0;
 }
 
+/* Where nobody tells of births, the kernel's count of them tells how many of the born are not there any more. */
+static void find_unseen(struct csf_count *c)
+{
+	uint64_t births = csf_proc_births(), born = births - c->births;
+
+	if (!c->tasks.no_ends || c->watch.pid || c->watch.tid)
+		return;
+	if (c->births && born > c->tasks.new_tasks)
+		c->tasks.lost[CSF_LOSS_UNSEEN] = born - c->tasks.new_tasks;
+	c->births = births;
+}
+
 static int edge(struct csf_count *c)
 {
 	int err;
@@ -169,6 +210,7 @@ static int edge(struct csf_count *c)
 	if (c->watch.verify && !csf_verify_before(&c->verify))
 		return CSF_EXIT_FAIL;
 	err = csf_edges_walk(&c->edges);
+	find_unseen(c);
 	if (c->counter->edge)
 		c->counter->edge(c);
 	if (!err && c->watch.verify &&

@@ -20,6 +20,8 @@ struct csf_counter {
 	int sort; /* unless --sort says otherwise */
 	/* Opens and loads its programs and attaches them; c->obj and c->state. 0 or a negative error. */
 	int (*load)(struct csf_count *c);
+	/* The same without BTF, and csf_edges_begin_plain(). */
+	int (*load_plain)(struct csf_count *c);
 	void (*unload)(struct csf_count *c);
 	/* More to report; NULL: nothing. */
 	void (*print)(struct csf_count *c, FILE *f);
@@ -39,6 +41,8 @@ struct csf_count {
 	struct csf_verify verify;
 	struct bpf_object *obj;
 	struct csf_edge_state *state;
+	bool plain; /* there is no BTF */
+	uint64_t births; /* of all tasks, when the window began; where nobody tells */
 	void *own; /* the command's */
 };
 

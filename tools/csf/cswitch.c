@@ -4,6 +4,7 @@
 #include "csf.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "cswitch.skel.h"
 
@@ -28,6 +29,49 @@ static int load(struct csf_count *c)
 	return err;
 }
 
+static void tell(struct csf_edges *e, const struct csf_proc_task *t)
+{
+	struct csf_edge_task edge = {
+		.task = t->start << 22 ^ t->tid, /* TIDs have 22 bits */
+		.process = t->tgid,
+		.count = { t->voluntary, t->involuntary },
+		.tid = t->tid,
+		.tgid = t->tgid,
+		.kind = CSF_EDGE_ALIVE,
+		.walk = e->state->walk,
+	};
+
+	memcpy(edge.comm, t->comm, sizeof(edge.comm));
+	csf_tasks_take(e->tasks, &edge);
+}
+
+/* Without BTF: /proc has the same counts, of who is there. */
+static int walk(struct csf_edges *e)
+{
+	const struct csf_count *c = e->walk_arg;
+	struct csf_proc_list list;
+	size_t i;
+
+	if (!csf_proc_list(c->watch.pid, c->watch.tid, CSF_PROC_STATUS | CSF_PROC_START, &list))
+		return -ENOMEM;
+	for (i = 0; i < list.nr; i++)
+		if (list.tasks[i].has == (CSF_PROC_STATUS | CSF_PROC_START))
+			tell(e, &list.tasks[i]);
+	csf_proc_free(&list);
+	return 0;
+}
+
+static int load_plain(struct csf_count *c)
+{
+	static struct csf_edge_state state;
+
+	fprintf(stderr, "csf: this kernel has no BTF (/sys/kernel/btf/vmlinux): the counts are "
+			"those of /proc, without tasks that end in the window\n");
+	c->edges.walk_fn = walk;
+	c->edges.walk_arg = c;
+	return csf_edges_begin_plain(&c->edges, NULL, &state, &c->tasks);
+}
+
 static void unload(struct csf_count *c)
 {
 	cswitch_bpf__destroy(c->own);
@@ -43,6 +87,7 @@ static const struct csf_counter counter = {
 	.sort = CSF_EDGE_COUNTS,
 	.proc = CSF_PROC_STATUS,
 	.load = load,
+	.load_plain = load_plain,
 	.unload = unload,
 };
 

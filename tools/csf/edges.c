@@ -41,6 +41,20 @@ int csf_edges_begin(struct csf_edges *e, struct bpf_object *obj, struct csf_edge
 	return e->ring ? 0 : -errno;
 }
 
+int csf_edges_begin_plain(struct csf_edges *e, struct bpf_object *obj, struct csf_edge_state *state,
+			  struct csf_tasks *tasks)
+{
+	e->state = state;
+	e->tasks = tasks;
+	tasks->no_births = true;
+	tasks->no_ends = !obj;
+	if (!obj)
+		return 0;
+	e->ring =
+		ring_buffer__new(bpf_object__find_map_fd_by_name(obj, "edge_ring"), take, e, NULL);
+	return e->ring ? 0 : -errno;
+}
+
 /* Iterators return whole records. */
 static int read_tasks(struct csf_edges *e, int fd)
 {
@@ -62,19 +76,33 @@ static uint64_t now_ns(void)
 	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
 }
 
+static int walk_by_iterator(struct csf_edges *e)
+{
+	int fd = bpf_iter_create(bpf_link__fd(e->walk)), err;
+
+	if (fd < 0)
+		return fd;
+	err = read_tasks(e, fd) ? -errno : 0;
+	close(fd);
+	return err;
+}
+
+static void take_all(struct csf_edges *e)
+{
+	if (e->ring)
+		ring_buffer__consume(e->ring);
+}
+
 int csf_edges_walk(struct csf_edges *e)
 {
 	uint64_t begin = now_ns();
-	int fd, err;
+	int err;
 
 	e->state->walk++;
-	ring_buffer__consume(e->ring);
-	fd = bpf_iter_create(bpf_link__fd(e->walk));
-	err = fd < 0 ? fd : read_tasks(e, fd);
+	take_all(e);
+	err = e->walk ? walk_by_iterator(e) : e->walk_fn(e);
 	if (err)
-		fprintf(stderr, "csf: cannot walk over all tasks: %s\n", strerror(errno));
-	if (fd >= 0)
-		close(fd);
+		fprintf(stderr, "csf: cannot walk over all tasks: %s\n", strerror(-err));
 	csf_tasks_close(e->tasks);
 	e->walk_ns = now_ns() - begin;
 	return err ? CSF_EXIT_FAIL : 0;
@@ -82,14 +110,12 @@ int csf_edges_walk(struct csf_edges *e)
 
 static void consume(void *arg)
 {
-	struct csf_edges *e = arg;
-
-	ring_buffer__consume(e->ring);
+	take_all(arg);
 }
 
 struct csf_watch_also csf_edges_also(struct csf_edges *e)
 {
-	return (struct csf_watch_also){ ring_buffer__epoll_fd(e->ring), consume, e };
+	return (struct csf_watch_also){ e->ring ? ring_buffer__epoll_fd(e->ring) : -1, consume, e };
 }
 
 /* Signals that have come already ended the window; another one means that its user is in a hurry. */
@@ -109,13 +135,13 @@ void csf_edges_settle(struct csf_edges *e, struct csf_watch *w)
 
 	if (w->stopped)
 		forget_signals(w);
-	ring_buffer__consume(e->ring);
-	for (ms = 0; ms < PATIENCE_MS && csf_tasks_unfinished(e->tasks); ms += LOOK_MS) {
+	take_all(e);
+	for (ms = 0; e->ring && ms < PATIENCE_MS && csf_tasks_unfinished(e->tasks); ms += LOOK_MS) {
 		if (poll(&fd, 1, LOOK_MS) == 1) {
 			w->stopped = true;
 			break;
 		}
-		ring_buffer__consume(e->ring);
+		take_all(e);
 	}
 	csf_tasks_settle(e->tasks);
 }

@@ -12,7 +12,9 @@
 #include "watch.h"
 
 struct csf_edges {
-	struct bpf_link *walk;
+	struct bpf_link *walk; /* NULL: there are no iterators, so walk_fn does it */
+	int (*walk_fn)(struct csf_edges *e); /* 0 or a negative error */
+	void *walk_arg;
 	struct ring_buffer *ring;
 	volatile struct csf_edge_state *state;
 	struct csf_tasks *tasks;
@@ -24,6 +26,10 @@ struct csf_edges {
 /* Of a skeleton that is loaded and attached, but for its iterator. 0 or a negative error. */
 int csf_edges_begin(struct csf_edges *e, struct bpf_object *obj, struct csf_edge_state *state,
 		    struct csf_tasks *tasks);
+
+/* Without BTF: @obj has a ring of ends at most, or is NULL, and @walk finds the tasks. */
+int csf_edges_begin_plain(struct csf_edges *e, struct bpf_object *obj, struct csf_edge_state *state,
+			  struct csf_tasks *tasks);
 
 /* The edge is now. Then csf_tasks_close() has been called. 0, or the exit code after a message. */
 int csf_edges_walk(struct csf_edges *e);

@@ -78,6 +78,32 @@ static bool read_sched(struct csf_proc_task *t)
 	       number(text, "se.nr_migrations", &t->migrations);
 }
 
+/* Behind the name, which may contain anything: 20 words, of which the first is the state. */
+static bool read_start(struct csf_proc_task *t)
+{
+	char text[1024], *at;
+	int i;
+
+	at = slurp(t, "stat", text, sizeof(text)) ? strrchr(text, ')') : NULL;
+	for (i = 0; at && i < 20; i++)
+		at = strchr(at + 1, ' ');
+	return at && sscanf(at, "%" SCNu64, &t->start) == 1;
+}
+
+uint64_t csf_proc_births(void)
+{
+	FILE *f = fopen("/proc/stat", "re");
+	uint64_t births = 0;
+	char line[4096];
+
+	while (f && !births && fgets(line, sizeof(line), f))
+		if (sscanf(line, "processes %" SCNu64, &births) != 1)
+			births = 0;
+	if (f)
+		fclose(f);
+	return births;
+}
+
 bool csf_proc_read(uint32_t tgid, uint32_t tid, unsigned int what, struct csf_proc_task *t)
 {
 	char path[64];
@@ -91,6 +117,8 @@ bool csf_proc_read(uint32_t tgid, uint32_t tid, unsigned int what, struct csf_pr
 		t->has |= CSF_PROC_SCHEDSTAT;
 	if ((what & CSF_PROC_SCHED) && read_sched(t))
 		t->has |= CSF_PROC_SCHED;
+	if ((what & CSF_PROC_START) && read_start(t))
+		t->has |= CSF_PROC_START;
 	if (t->has)
 		return true;
 	snprintf(path, sizeof(path), "/proc/%" PRIu32 "/task/%" PRIu32, tgid, tid);

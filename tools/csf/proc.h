@@ -12,6 +12,7 @@ enum csf_proc_what {
 	CSF_PROC_STATUS = 1, /* voluntary, involuntary, comm */
 	CSF_PROC_SCHEDSTAT = 2, /* run_ns, delay_ns, pcount */
 	CSF_PROC_SCHED = 4, /* migrations; not every kernel has it */
+	CSF_PROC_START = 8, /* start */
 };
 
 struct csf_proc_task {
@@ -22,6 +23,7 @@ struct csf_proc_task {
 	uint64_t voluntary, involuntary;
 	uint64_t run_ns, delay_ns, pcount;
 	uint64_t migrations;
+	uint64_t start; /* ticks since boot: with the TID, who it is */
 };
 
 /* Reads /proc/TGID/task/TID/; false if the thread has ended (or is of another PID namespace). */
@@ -38,6 +40,10 @@ struct csf_proc_list {
  */
 bool csf_proc_list(uint32_t tgid, uint32_t tid, unsigned int what, struct csf_proc_list *list);
 const struct csf_proc_task *csf_proc_find(const struct csf_proc_list *list, uint32_t tid);
+
+/* How many tasks were ever born, threads included; 0 if it is not known. */
+uint64_t csf_proc_births(void);
+
 void csf_proc_free(struct csf_proc_list *list);
 
 #endif /* CSF_PROC_H */

@@ -203,6 +203,13 @@ static void alive(struct csf_tasks *t, const struct csf_edge_task *e)
 	uint32_t i = find(&t->tasks, &task_kind, e->task);
 	struct csf_task_row *r = csf_task_row(t, i);
 
+	if (!i && t->walk && t->no_births) {
+		i = make_task(t, e);
+		r = csf_task_row(t, i);
+		t->new_tasks++;
+		if (!i)
+			return;
+	}
 	if (i) {
 		name(t, r, e);
 		add(t, r, e);
@@ -269,6 +276,10 @@ static void freed(struct csf_tasks *t, const struct csf_edge_task *e)
 	uint32_t i = find(&t->tasks, &task_kind, e->task);
 	struct csf_task_row *r = csf_task_row(t, i);
 
+	if (!i && t->no_births) {
+		i = make_task(t, e);
+		r = csf_task_row(t, i);
+	}
 	if (!i) /* it had ended before the window began */
 		return;
 	name(t, r, e);
@@ -386,10 +397,26 @@ void csf_tasks_settle(struct csf_tasks *t)
 	t->lost[CSF_LOSS_MOVED] = nr;
 }
 
+/* Where nobody tells of ends, what has not been seen has ended. */
+static void end_unseen(struct csf_tasks *t)
+{
+	uint32_t i;
+
+	for (i = 1; i < t->tasks.nr; i++) {
+		const struct csf_task_row *r = csf_task_row(t, i);
+
+		if (r->task && r->walk != t->walk)
+			end_row(t, i);
+	}
+}
+
 void csf_tasks_next(struct csf_tasks *t)
 {
 	size_t nr = t->later.nr, i;
 
+	if (t->no_ends)
+		end_unseen(t);
+	t->new_tasks = 0;
 	for (i = 1; i < t->tasks.nr; i++)
 		clear_task(t, i);
 	for (i = 1; i < t->processes.nr; i++)

@@ -15,6 +15,7 @@ enum csf_tasks_loss {
 	CSF_LOSS_MOVED, /* came among the watched tasks inside the window; counts from before unknown */
 	CSF_LOSS_MEMORY, /* no memory to remember the task */
 	CSF_LOSS_BACKWARDS, /* a count that shrank, which must not happen */
+	CSF_LOSS_UNSEEN, /* born and ended in the window, where only /proc tells of tasks */
 	CSF_LOSSES,
 };
 
@@ -55,9 +56,12 @@ struct csf_edge_list {
 
 struct csf_tasks {
 	struct csf_pool tasks, processes;
+	bool no_births; /* nobody tells of them: whoever is new was born in the window */
+	bool no_ends; /* nor of ends */
 	bool per_thread; /* else rows of tasks that ended are given up at once */
 	uint32_t walk; /* that began the window */
 	bool closing; /* the walk at the end is done; what came later is kept for the next window */
+	uint64_t new_tasks; /* in this window, where nobody tells of births */
 	struct csf_edge_list later;
 	struct csf_edge_list strangers; /* seen by that walk, but not known to have been born */
 	uint64_t lost[CSF_LOSSES];
