@@ -380,6 +380,8 @@ int main(int argc, char **argv)
 		return sleep_and_end(atoi(argv[2]));
 	TEST("frozen at both edges: the same as /proc")
 		frozen("");
+	TEST("frozen, without BTF")
+		frozen(" --no-btf");
 	TEST("children that ended: the same as wait4()")
 		children("");
 	TEST("execve() by a thread")

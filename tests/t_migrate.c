@@ -164,7 +164,7 @@ static void wakeups(const char *options)
 	t_pin(0);
 	pid = start_reader(&p, n);
 	wait_until_asleep(pid);
-	snprintf(command, sizeof(command), "migrate --json -p %d%s", (int)pid, options);
+	snprintf(command, sizeof(command), "migrate --json -t %d%s", (int)pid, options);
 	t_csf_start(&c, command);
 	for (i = 0; i < n; i++) {
 		wait_until_asleep(pid);
@@ -282,6 +282,10 @@ int main(void)
 		ended("");
 	TEST("children that ended, without task storage")
 		ended(" --force-hash");
+	TEST("each wakeup counts once, without BTF")
+		wakeups(" --no-btf");
+	TEST("children that ended, without BTF")
+		ended(" --no-btf");
 	TEST("too few counters are told")
 		too_few_counters();
 	TEST("beside /proc at every edge")

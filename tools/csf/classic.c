@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "classic.h"
 #include "csf.h"
+#include "format.h"
 #include "runqlat_classic.h"
 #include "bpf/explain.h"
 
@@ -14,56 +15,14 @@
 
 #include "runqlat_classic.skel.h"
 
-static FILE *open_format(const char *event)
-{
-	static const char *const places[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
-	char path[128];
-	FILE *f = NULL;
-	unsigned int i;
-
-	for (i = 0; !f && i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/events/sched/%s/format", places[i], event);
-		f = fopen(path, "re");
-	}
-	return f;
-}
-
-/* The field's name is the last word before the semicolon, perhaps with the length of an array. */
-static bool line_has(const char *line, const char *field, unsigned int *offset, unsigned int *size)
-{
-	const char *end = strchr(line, ';'), *name;
-	size_t len = strlen(field);
-
-	if (!end || sscanf(end, "; offset:%u; size:%u;", offset, size) != 2)
-		return false;
-	name = memrchr(line, ' ', end - line);
-	return name && !strncmp(name + 1, field, len) &&
-	       (name[1 + len] == ';' || name[1 + len] == '[');
-}
-
-/* 0 where there is none, which is no field's place. */
-static unsigned int field_offset(const char *event, const char *field, unsigned int want)
-{
-	unsigned int offset = 0, size = 0;
-	bool found = false;
-	char line[256];
-	FILE *f = open_format(event);
-
-	while (f && !found && fgets(line, sizeof(line), f))
-		found = line_has(line, field, &offset, &size);
-	if (f)
-		fclose(f);
-	return found && size == want ? offset : 0;
-}
-
 static int find_fields(struct csf_records *r)
 {
-	r->prev_pid = field_offset("sched_switch", "prev_pid", 4);
-	r->prev_state = field_offset("sched_switch", "prev_state", sizeof(long));
-	r->next_pid = field_offset("sched_switch", "next_pid", 4);
-	r->next_comm = field_offset("sched_switch", "next_comm", 16);
-	r->woken_pid = field_offset("sched_wakeup", "pid", 4);
-	r->freed_pid = field_offset("sched_process_free", "pid", 4);
+	r->prev_pid = csf_format_offset("sched_switch", "prev_pid", 4);
+	r->prev_state = csf_format_offset("sched_switch", "prev_state", sizeof(long));
+	r->next_pid = csf_format_offset("sched_switch", "next_pid", 4);
+	r->next_comm = csf_format_offset("sched_switch", "next_comm", 16);
+	r->woken_pid = csf_format_offset("sched_wakeup", "pid", 4);
+	r->freed_pid = csf_format_offset("sched_process_free", "pid", 4);
 	if (r->prev_pid && r->prev_state && r->next_pid && r->next_comm && r->woken_pid &&
 	    r->freed_pid)
 		return 0;

@@ -3,6 +3,7 @@
 #include "bpf/probe.h"
 #include "count.h"
 #include "csf.h"
+#include "migrate_classic.h"
 #include "topology.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct move {
 
 struct migrate {
 	struct migrate_bpf *skel;
+	struct migrate_classic_bpf *classic; /* instead, without BTF */
 	int nr_cpus;
 	volatile uint64_t *counts; /* by the CPU left and the CPU gone to, shared with the programs */
 	uint64_t *now; /* the same at the last edge */
@@ -54,17 +56,21 @@ static void set_options(const struct csf_count *c, const struct migrate *m)
 	bpf_program__set_autoattach(skel->progs.edge_walk, false);
 }
 
-static int map_moves(struct migrate *m)
+static int map_moves(void *own, int fd)
 {
+	struct migrate *m = own;
 	size_t size = nr_pairs(m) * sizeof(*m->before);
 
-	m->counts = mmap(NULL, size, PROT_READ, MAP_SHARED, bpf_map__fd(m->skel->maps.moves), 0);
+	m->counts = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 	if (m->counts == MAP_FAILED)
 		return -errno;
 	m->before = calloc(1, size);
 	m->now = calloc(1, size);
 	m->places = calloc(m->nr_cpus, sizeof(*m->places));
-	return m->before && m->now && m->places ? 0 : -ENOMEM;
+	if (!m->before || !m->now || !m->places)
+		return -ENOMEM;
+	csf_topology_read(m->places, m->nr_cpus);
+	return 0;
 }
 
 static int load(struct csf_count *c)
@@ -81,15 +87,24 @@ static int load(struct csf_count *c)
 	set_options(c, m);
 	err = migrate_bpf__load(m->skel);
 	if (!err)
-		err = map_moves(m);
+		err = map_moves(m, bpf_map__fd(m->skel->maps.moves));
 	if (!err)
 		err = migrate_bpf__attach(m->skel);
 	if (err)
 		return err;
-	csf_topology_read(m->places, m->nr_cpus);
 	c->obj = m->skel->obj;
 	c->state = &m->skel->bss->edge_state;
 	return 0;
+}
+
+static int load_plain(struct csf_count *c)
+{
+	struct migrate *m = c->own;
+
+	m->nr_cpus = libbpf_num_possible_cpus();
+	if (m->nr_cpus < 0)
+		return m->nr_cpus;
+	return csf_migrate_classic_load(c, &m->classic, m->nr_cpus, map_moves);
 }
 
 static void unload(struct csf_count *c)
@@ -99,6 +114,7 @@ static void unload(struct csf_count *c)
 	if (m->counts && m->counts != MAP_FAILED)
 		munmap((void *)m->counts, nr_pairs(m) * sizeof(*m->before));
 	migrate_bpf__destroy(m->skel);
+	csf_migrate_classic_unload(m->classic);
 	free(m->before);
 	free(m->now);
 	free(m->places);
@@ -227,6 +243,7 @@ static const struct csf_counter counter = {
 	.columns = { { "MIGRATIONS", "WAKEUPS" }, { "migrations", "wakeups" } },
 	.proc = CSF_PROC_SCHED,
 	.load = load,
+	.load_plain = load_plain,
 	.unload = unload,
 	.edge = edge,
 	.print = print,
