@@ -40,6 +40,7 @@ stage_bpf() {
 	fi
 	make -s --no-print-directory csf tests || return
 	tests/csf.sh || status=1
+	tests/watch.sh || status=1
 	for test in $(make -s --no-print-directory list-serve-tests list-watch-tests); do build/tests/t_"$test" || status=1; done
 	return $status
 }

@@ -39,6 +39,20 @@ measure_bpf() {
 	wait $service
 }
 
+# What a switch costs while a command watches all tasks.
+measure_watched() {
+	[ -x "$top"/build/csf ] || return 0
+	for tool in cswitch migrate; do
+		"$top"/build/csf $tool >/dev/null &
+		watcher=$!
+		sleep 3
+		"$top"/build/tests/bench_guest $unit switch_base | sed "s/^switch_base/${tool}/" >>"$results"
+		tail -n 1 "$results"
+		kill $watcher
+		wait $watcher
+	done
+}
+
 to_json() {
 	awk 'BEGIN { printf "{" }
 		{ printf "%s\n\t\"%s\": %s", (NR > 1 ? "," : ""), $1, $2 }
@@ -57,4 +71,5 @@ sleep 1 # objects of ended threads outlive them by a grace period
 umount /sys/kernel/$name
 rmmod $name
 measure_bpf
+measure_watched
 to_json <"$results" >"$out/$json"
