@@ -91,8 +91,8 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
-	int on_cpu;
-	unsigned int on_rq; /* unsigned: it was wider once, and libbpf fits only those */
+	unsigned int on_cpu; /* unsigned, as the next: their width changed, and libbpf fits only those */
+	unsigned int on_rq;
 	struct sched_entity se;
 	unsigned in_iowait : 1;
 	unsigned int pid;

@@ -48,7 +48,7 @@ struct {
 	__type(value, struct wait);
 } hashed_waits SEC(".maps");
 
-extern const struct rq runqueues __ksym;
+extern const struct rq runqueues __ksym __weak;
 
 static __always_inline bool right_comm(struct task_struct *p)
 {

@@ -19,10 +19,16 @@
 _Static_assert(sizeof(struct csf_runqlat_cpu) == 4096, "each CPU has a page of its own");
 
 /* Which programs there are to be, by how they see waits begin. */
-static void choose_programs(struct runqlat_bpf *skel, enum csf_from from, bool hash)
+static int choose_programs(struct runqlat_bpf *skel, enum csf_from from, bool hash)
 {
 	bool queue = from == CSF_FROM_QUEUE;
 	bool groups = queue && csf_has_field("sched_entity", "cfs_rq");
+
+	if (queue && !groups && !csf_has_symbol("runqueues")) {
+		fprintf(stderr, "csf: this kernel does not show its run queues to BPF (it is built "
+				"without CONFIG_FAIR_GROUP_SCHED): use --from wakeup\n");
+		return CSF_EXIT_FAIL;
+	}
 
 	bpf_program__set_autoload(skel->progs.csf_queue_switch, groups);
 	bpf_program__set_autoload(skel->progs.csf_plain_switch, queue && !groups);
@@ -32,6 +38,7 @@ static void choose_programs(struct runqlat_bpf *skel, enum csf_from from, bool h
 	bpf_program__set_autoload(skel->progs.csf_waking, from == CSF_FROM_WAKING);
 	bpf_program__set_autoload(skel->progs.csf_free, !queue && hash);
 	bpf_program__set_autoattach(skel->progs.csf_walk, false);
+	return 0;
 }
 
 /* What is not used shall not take memory. */
@@ -82,9 +89,8 @@ static int prepare(struct csf_runqlat *r, const struct csf_runqlat_options *o)
 	skel->rodata->over_ns = o->over_ns;
 	skel->rodata->rows_by = o->by;
 	skel->rodata->list_tasks = o->watch.verify;
-	choose_programs(skel, o->from, hash);
 	size_maps(skel, o, hash);
-	return set_filter(skel, o);
+	return choose_programs(skel, o->from, hash) || set_filter(skel, o);
 }
 
 int csf_runqlat_map(struct csf_runqlat *r, int cpus_fd)
@@ -275,7 +281,7 @@ static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 	if (r->classic)
 		csf_classic_walk(r, &e->walk);
 	else
-		e->walked = walk_once(r, e);
+		e->walked = walk_once(r, e) && csf_kernel_pids();
 	csf_runqlat_read(r, &e->after);
 	read_rows(r, &e->rows_after);
 }

@@ -121,8 +121,20 @@ static bool thread_there(const struct csf_watch *w)
 	return !access(path, F_OK);
 }
 
+bool csf_kernel_pids(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) || st.st_ino == 0xEFFFFFFC; /* PROC_PID_INIT_INO */
+}
+
 static int find_task(struct csf_watch *w)
 {
+	if ((w->pid || w->tid) && !csf_kernel_pids()) {
+		fprintf(stderr, "csf: PIDs and TIDs here are those of a PID name space, which the "
+				"kernel's programs do not know: run csf outside of it\n");
+		return CSF_EXIT_FAIL;
+	}
 	if (w->pid) {
 		w->pid_fd = syscall(SYS_pidfd_open, w->pid, 0);
 		if (w->pid_fd < 0) {

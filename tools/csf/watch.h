@@ -42,6 +42,9 @@ extern const struct argp csf_watch_argp;
  */
 int csf_watch_prepare(struct csf_watch *w);
 
+/* False in a PID name space: its PIDs are not the kernel's, and its tasks not all. */
+bool csf_kernel_pids(void);
+
 /* The first window, and each next one, begins now. */
 void csf_watch_begin(struct csf_watch *w);
 
