@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "hist.h"
+#include "slots.h"
 
 #include <inttypes.h>
 
 #define BAR 40
 
-static const struct percentile {
-	const char *text;
-	const char *json;
-	double per_mille;
-} percentiles[] = {
+const struct csf_percentile csf_percentiles[CSF_PERCENTILES] = {
 	{ "p50", "p50", 500 },
 	{ "p90", "p90", 900 },
 	{ "p99", "p99", 990 },
 	{ "p99.9", "p99_9", 999 },
 };
-
-#define NR_PERCENTILES (sizeof(percentiles) / sizeof(*percentiles))
 
 static unsigned int nr_slots(const struct csf_hist *h)
 {
@@ -109,13 +104,12 @@ static const char *unit_name(const struct csf_hist *h)
 	return h->unit_ns == 1 ? "nsecs" : h->unit_ns == 1000 ? "usecs" : "msecs";
 }
 
-/* Whole doublings, which is what is printed. */
-static void fold(uint64_t *rows, const struct csf_hist *h)
+void csf_hist_fold(uint64_t *rows, const struct csf_hist *h)
 {
 	unsigned int i, row;
 
 	for (i = 0; i < nr_slots(h); i++) {
-		row = h->coarse ? i : i < 2 * CSF_FINE ? 0 : i / CSF_FINE - 1;
+		row = h->coarse ? i : csf_row_slot(i);
 		rows[row] += h->slots[i];
 	}
 }
@@ -145,7 +139,7 @@ void csf_hist_print_table(FILE *f, const struct csf_hist *h)
 	uint64_t rows[CSF_ROW_SLOTS] = { 0 }, max;
 	unsigned int i;
 
-	fold(rows, h);
+	csf_hist_fold(rows, h);
 	max = largest(rows);
 	fprintf(f, "%-20s %-10s\n", unit_name(h), "count");
 	for (i = 0; i < CSF_ROW_SLOTS; i++)
@@ -159,10 +153,10 @@ void csf_hist_print_percentiles(FILE *f, const struct csf_hist *h)
 
 	if (!csf_hist_samples(h))
 		return;
-	for (i = 0; i < NR_PERCENTILES; i++) {
-		struct csf_range r = csf_hist_percentile(h, percentiles[i].per_mille);
+	for (i = 0; i < CSF_PERCENTILES; i++) {
+		struct csf_range r = csf_hist_percentile(h, csf_percentiles[i].per_mille);
 
-		fprintf(f, "%s=%.10g..%.10g ", percentiles[i].text, (double)r.lo_ns / 1e3,
+		fprintf(f, "%s=%.10g..%.10g ", csf_percentiles[i].text, (double)r.lo_ns / 1e3,
 			(double)r.hi_ns / 1e3);
 	}
 	fprintf(f, "max=%.3f us\n", (double)h->max_ns / 1e3);
@@ -174,51 +168,4 @@ void csf_hist_print_sum(FILE *f, const struct csf_hist *h)
 
 	fprintf(f, "samples=%" PRIu64 " total_wait=%.3f ms avg=%.1f us\n", n,
 		(double)h->total_ns / 1e6, n ? (double)h->total_ns / 1e3 / (double)n : 0.0);
-}
-
-static void add_number(struct json_object *o, const char *name, uint64_t n)
-{
-	json_object_object_add(o, name, json_object_new_uint64(n));
-}
-
-static struct json_object *json_percentiles(const struct csf_hist *h, bool upper)
-{
-	struct json_object *o = json_object_new_object();
-	unsigned int i;
-
-	for (i = 0; i < NR_PERCENTILES; i++) {
-		struct csf_range r = csf_hist_percentile(h, percentiles[i].per_mille);
-
-		add_number(o, percentiles[i].json, upper ? r.hi_ns : r.lo_ns);
-	}
-	return o;
-}
-
-static struct json_object *json_buckets(const struct csf_hist *h)
-{
-	struct csf_hist edges = { .unit_ns = h->unit_ns, .coarse = true };
-	struct json_object *all = json_object_new_array(), *o;
-	unsigned int i;
-
-	fold(edges.slots, h);
-	for (i = 0; i < CSF_ROW_SLOTS; i++) {
-		if (!edges.slots[i])
-			continue;
-		o = json_object_new_object();
-		add_number(o, "lo_ns", csf_hist_slot(&edges, i).lo_ns);
-		add_number(o, "hi_ns", csf_hist_slot(&edges, i).hi_ns);
-		add_number(o, "count", edges.slots[i]);
-		json_object_array_add(all, o);
-	}
-	return all;
-}
-
-void csf_hist_json(struct json_object *o, const struct csf_hist *h)
-{
-	add_number(o, "samples", csf_hist_samples(h));
-	add_number(o, "total_wait_ns", h->total_ns);
-	add_number(o, "max_ns", h->max_ns);
-	json_object_object_add(o, "percentiles_ns", json_percentiles(h, true));
-	json_object_object_add(o, "percentiles_above_ns", json_percentiles(h, false));
-	json_object_object_add(o, "buckets", json_buckets(h));
 }

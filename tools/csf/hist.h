@@ -3,7 +3,6 @@
 #ifndef CSF_HIST_H
 #define CSF_HIST_H
 
-#include <json-c/json.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,6 +23,13 @@ struct csf_range {
 	uint64_t hi_ns;
 };
 
+#define CSF_PERCENTILES 4
+extern const struct csf_percentile {
+	const char *text;
+	const char *json;
+	double per_mille;
+} csf_percentiles[CSF_PERCENTILES];
+
 struct csf_range csf_hist_slot(const struct csf_hist *h, unsigned int i);
 uint64_t csf_hist_samples(const struct csf_hist *h);
 
@@ -37,6 +43,11 @@ void csf_hist_subtract(struct csf_hist *later, const struct csf_hist *earlier);
 void csf_hist_print_table(FILE *f, const struct csf_hist *h);
 void csf_hist_print_percentiles(FILE *f, const struct csf_hist *h);
 void csf_hist_print_sum(FILE *f, const struct csf_hist *h);
+
+/* Adds up to whole doublings (CSF_ROW_SLOTS of them), which is what is printed. */
+void csf_hist_fold(uint64_t *rows, const struct csf_hist *h);
+
+struct json_object;
 
 /* Adds samples, total_wait_ns, max_ns, percentiles_ns, percentiles_above_ns and buckets. */
 void csf_hist_json(struct json_object *o, const struct csf_hist *h);

@@ -4,6 +4,7 @@
 #define CSF_RUNQLAT_RECORD_BPF_H
 
 #include "runqlat.h"
+#include "slots.h"
 
 const volatile __u64 unit_ns = 1000; /* of the histogram */
 const volatile __u64 over_ns; /* waits to show one by one; 0: none */
@@ -58,55 +59,6 @@ static __always_inline void discard(enum csf_discard why)
 		c->discarded[why]++;
 }
 
-static __always_inline __u32 log2_u64(__u64 v)
-{
-	__u32 r = 0;
-
-	if (v >> 32) {
-		v >>= 32;
-		r = 32;
-	}
-	if (v >> 16) {
-		v >>= 16;
-		r |= 16;
-	}
-	if (v >> 8) {
-		v >>= 8;
-		r |= 8;
-	}
-	if (v >> 4) {
-		v >>= 4;
-		r |= 4;
-	}
-	if (v >> 2) {
-		v >>= 2;
-		r |= 2;
-	}
-	return r | v >> 1;
-}
-
-/* In steps of the unit. A division takes longer than all the rest; 274877907 / 2^35 is 1 / 125, exact for 32 bits. */
-static __always_inline __u64 steps(__u64 ns)
-{
-	if (ns >> 56)
-		ns = 1ull << 56;
-	if (unit_ns == 1)
-		return ns * CSF_FINE;
-	if (unit_ns == 1000 && !(ns >> 32))
-		return ns * 274877907 >> 35;
-	return ns / (unit_ns / CSF_FINE);
-}
-
-static __always_inline __u32 fine_slot(__u64 v)
-{
-	__u32 e;
-
-	if (v < CSF_FINE)
-		return v;
-	e = log2_u64(v);
-	return (e - 2) * CSF_FINE + (v >> (e - 3) & (CSF_FINE - 1));
-}
-
 static __always_inline void record_in_row(const struct csf_row_key *key, const char *comm,
 					  __u32 slot, __u64 ns)
 {
@@ -123,7 +75,7 @@ static __always_inline void record_in_row(const struct csf_row_key *key, const c
 		discard(CSF_ROWS_FULL);
 		return;
 	}
-	slot = slot < 2 * CSF_FINE ? 0 : slot / CSF_FINE - 1;
+	slot = csf_row_slot(slot);
 	if (slot < CSF_ROW_SLOTS)
 		r->slots[slot]++;
 	r->total_ns += ns;
@@ -135,7 +87,7 @@ static __always_inline void record_in_row(const struct csf_row_key *key, const c
 static __always_inline __u32 record(__u64 ns)
 {
 	struct csf_runqlat_cpu *c = this_cpu();
-	__u32 slot = fine_slot(steps(ns));
+	__u32 slot = csf_fine_slot(csf_steps(ns, unit_ns));
 
 	if (c && slot < CSF_FINE_SLOTS) {
 		c->slots[slot]++;
