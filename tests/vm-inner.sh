@@ -6,7 +6,8 @@
 #
 #	tests/vm-inner.sh TEST...
 #
-# With CSF_WRITER=bpf the tests run on the BPF service in place of the module, which is not loaded.
+# With CSF_WRITER=bpf the tests run on the BPF service in place of the module, which is not loaded; with
+# CSF_WRITER=none there is neither.
 #
 # TEST is a program build/tests/t_TEST or a script tests/TEST.sh. "bench" and "demo" are not tests but
 # run in the same place: bench loads the module itself, to measure without it first.
@@ -119,6 +120,12 @@ unload() {
 tests_on_bpf() { # TEST...
 	on_writer="build/csf run --"
 	export CSF_STRESS_SECONDS=60 # registering takes longer: as many threads as with the module
+	for test; do
+		run_test "$test"
+	done
+}
+
+tests_on_none() { # TEST...
 	for test; do
 		run_test "$test"
 	done

@@ -64,7 +64,7 @@ add_tree() {
 }
 
 add_libraries() { # of every program, by the dynamic loader's own word, run outside of the chroot
-	local loader=$rootfs/lib64/ld-linux-x86-64.so.2 program
+	local loader=$rootfs/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 program
 	cp -L "$loader" "$stage"/lib64/
 	# no program names this one: glibc loads it for pthread_exit() and pthread_cancel()
 	cp -L "$rootfs"/lib/x86_64-linux-gnu/libgcc_s.so.1 "$stage"/lib/x86_64-linux-gnu/

@@ -12,6 +12,7 @@
 #	VM_TIMEOUT=s   hard limit for the boot and all tests in it (600)
 #	ICOUNT=1       one CPU whose clock counts instructions: timing without noise, no disk
 #	WRITER=bpf     the BPF service in place of the module, on the tests that know no writer
+#	WRITER=none    the commands that watch, which need no writer
 #	APPEND=...     more kernel parameters, tsc=reliable for one
 #	ACCEL=kvm|tcg  do not probe KVM
 #	VM_CPUS=2 VM_MEMORY=1G VM_DISK_IOPS=200
@@ -61,13 +62,15 @@ find_kernel() {
 }
 
 build_tree() { # as much as the tests need, so that somebody's unfinished test stops nobody else
+	local module=module
+	[ "${WRITER:-}" != none ] || module= # which is for 6.1 and later
 	# shellcheck disable=SC2046 # a list
 	vm_build "for Linux $release" \
-		as_root "$here"/build.sh "$cache"/rootfs "$release" module $(vm_targets) "TESTS=$tests" SERVE_TESTS= WATCH_TESTS=
+		as_root "$here"/build.sh "$cache"/rootfs "$release" $module $(vm_targets) "TESTS=$tests" SERVE_TESTS= WATCH_TESTS=
 }
 
 wants_csf() {
-	[ "${WRITER:-}" = bpf ] || { [ "$tests" = bench ] && "$top"/scripts/bpf-tools.sh clang bpftool cc; }
+	[ -n "${WRITER:-}" ] || { [ "$tests" = bench ] && "$top"/scripts/bpf-tools.sh clang bpftool cc; }
 }
 
 add_csf() { # STAGE: static, since what it takes to build BPF programs is here, not in the suite

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * csf runqlat against what must be: arithmetic, and the kernel's own counters.
+ *
+ * Some virtual machines hide switches from tracers (they run old kernel text in some contexts). Truths that
+ * need each switch are told in guests, whose kernels hide none.
+ */
+#include "t_csf.h"
+
+#include <sys/mount.h>
+
+static struct t_csf csf;
+
+static int in_guest(void)
+{
+	return getenv("CSF_ACCEL") != NULL;
+}
+
+static int has_btf(void)
+{
+	return !access("/sys/kernel/btf/vmlinux", R_OK);
+}
+
+static void spin(void *arg)
+{
+	t_pin(0);
+	(void)arg;
+	for (;;)
+		t_work();
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static char *text_of(char *buf, size_t size, long n)
+{
+	snprintf(buf, size, "%ld", n);
+	return buf;
+}
+
+/* A way to watch, that sees the waits of a thread. */
+static const struct way {
+	const char *name;
+	const char *from;
+	const char *option;
+	int needs_btf;
+} ways[] = {
+	{ "wakeup", "wakeup", NULL, 1 },
+	{ "waking", "waking", NULL, 1 },
+	{ "queue", "queue", NULL, 1 },
+	{ "wakeup, hash", "wakeup", "--force-hash", 1 },
+	{ "waking, hash", "waking", "--force-hash", 1 },
+	{ "wakeup, no BTF", "wakeup", "--no-btf", 0 },
+	{ "waking, no BTF", "waking", "--no-btf", 0 },
+};
+
+#define NR_WAYS (sizeof(ways) / sizeof(*ways))
+
+static void start(const struct way *w, pid_t tid, const char *more)
+{
+	char number[16];
+	const char *argv[] = { "csf",
+			       "runqlat",
+			       "--json",
+			       "--from",
+			       w->from,
+			       "-t",
+			       text_of(number, sizeof(number), tid),
+			       w->option ? w->option : more,
+			       w->option ? more : NULL,
+			       NULL };
+
+	t_csf_start_argv(&csf, 1, argv);
+}
+
+static void print_name(char *name, size_t size, const char *what, const struct way *w)
+{
+	snprintf(name, size, "%s: %s", what, w->name);
+}
+
+/* What is spun is run or waited for: nothing else can become of the time. */
+static void spinners(const struct way *w)
+{
+	pid_t a = t_fork(spin, NULL), b = t_fork(spin, NULL);
+	struct t_schedstat before, after;
+	uint64_t wall, waited;
+	double part;
+
+	t_sleep_ns(50 * T_MS);
+	start(w, a, NULL);
+	before = t_schedstat(a);
+	wall = t_mono_ns();
+	t_sleep_ns(2 * T_SEC);
+	after = t_schedstat(a);
+	wall = t_mono_ns() - wall;
+	CHECK(!t_csf_stop(&csf), "exit status %d: %s", csf.status, csf.said);
+	end(a);
+	end(b);
+	waited = t_json(&csf, "total_wait_ns") + t_json(&csf, "wait_ns");
+	part = (double)(waited + after.ran - before.ran) / (double)wall;
+	t_note("waited %.3f s, ran %.3f s of %.3f s", (double)waited / 1e9,
+	       (double)(after.ran - before.ran) / 1e9, (double)wall / 1e9);
+	CHECK(part > 0.9 && part < 1.1, "waiting and running are %.3f of the time", part);
+	part = (double)waited / (double)wall;
+	CHECK(!in_guest() || (part > 0.3 && part < 0.7), "two on a CPU: each waits %.3f", part);
+	CHECK(!t_json(&csf, "negative") && !t_json(&csf, "stale"), "discarded: %s", csf.text);
+}
+
+/* Sleeps, is preempted, wakes others, gets signals and moves: whatever a thread can go through. */
+
+static void on_signal(int sig)
+{
+	(void)sig;
+}
+
+static void storm(void *arg)
+{
+	uint64_t random = (uint64_t)(uintptr_t)arg;
+	int cpus = t_cpus(), fds[2];
+	char byte = 0;
+
+	signal(SIGUSR1, on_signal);
+	if (pipe2(fds, O_NONBLOCK))
+		_exit(1);
+	for (;;) {
+		switch (t_random(&random) % 8) {
+		case 0:
+			t_sleep_ns(t_random(&random) % 2000000);
+			break;
+		case 1:
+			sched_yield();
+			break;
+		case 2:
+			t_pin((int)(t_random(&random) % (unsigned int)cpus));
+			break;
+		case 3:
+			raise(SIGUSR1);
+			break;
+		case 4:
+			if (write(fds[1], &byte, 1) != 1 || read(fds[0], &byte, 1) != 1)
+				_exit(1);
+			break;
+		default:
+			t_spin_wall_ns(t_random(&random) % 1000000);
+		}
+	}
+}
+
+/* Signals that come while it goes to sleep, and a change of its CPUs while it waits. */
+static void pester(pid_t pid, uint64_t ns)
+{
+	uint64_t end_ns = t_mono_ns() + ns, random = 1;
+	cpu_set_t set;
+
+	while (t_mono_ns() < end_ns) {
+		kill(pid, SIGUSR1);
+		CPU_ZERO(&set);
+		CPU_SET((int)(t_random(&random) % (unsigned int)t_cpus()), &set);
+		sched_setaffinity(pid, sizeof(set), &set);
+		t_sleep_ns(t_random(&random) % 1000000);
+	}
+}
+
+struct rivals {
+	pid_t pid[4];
+	int n;
+};
+
+static void rivals_start(struct rivals *r)
+{
+	for (r->n = 0; r->n < 4; r->n++)
+		r->pid[r->n] = t_fork(storm, (void *)(uintptr_t)(100 + r->n));
+}
+
+static void rivals_end(struct rivals *r)
+{
+	while (r->n)
+		end(r->pid[--r->n]);
+}
+
+/* Frozen at both edges, so that the kernel's counters are those of the window. */
+static void stormy(const struct way *w, struct t_schedstat *grown, unsigned long long *switches)
+{
+	pid_t pid = t_fork(storm, (void *)7);
+	struct t_schedstat before, after;
+	struct rivals rivals;
+
+	rivals_start(&rivals);
+	t_sleep_ns(50 * T_MS);
+	t_freeze(pid);
+	start(w, pid, NULL);
+	before = t_schedstat(pid);
+	*switches = t_switches(pid);
+	kill(pid, SIGCONT);
+	pester(pid, 3 * T_SEC);
+	t_freeze(pid);
+	CHECK(!t_csf_stop(&csf), "exit status %d: %s", csf.status, csf.said);
+	after = t_schedstat(pid);
+	*switches = t_switches(pid) - *switches;
+	grown->waited = after.waited - before.waited;
+	grown->times = after.times - before.times;
+	kill(pid, SIGCONT);
+	end(pid);
+	rivals_end(&rivals);
+	t_note("%llu samples, %llu switches, pcount +%llu; %.3f ms waited, run_delay +%.3f ms",
+	       t_json(&csf, "samples"), *switches, grown->times,
+	       (double)t_json(&csf, "total_wait_ns") / 1e6, (double)grown->waited / 1e6);
+}
+
+static void storm_by_queue(const struct way *w)
+{
+	struct t_schedstat grown;
+	unsigned long long switches, ended, moved;
+	double off;
+
+	stormy(w, &grown, &switches);
+	ended = t_json(&csf, "total_wait_ns");
+	moved = t_json(&csf, "ended_by_migration_ns");
+	t_note("%.3f ms ended by migration", (double)moved / 1e6);
+	off = (double)(ended + moved) - (double)grown.waited;
+	CHECK(off <= (double)grown.waited / 1000 && -off <= (double)grown.waited / 1000,
+	      "%llu and %llu are not %llu", ended, moved, grown.waited);
+	CHECK(ended <= grown.waited, "%llu is more than the kernel's %llu", ended, grown.waited);
+	CHECK(!in_guest() || !t_json(&csf, "not_shown"), "%llu switches were not shown",
+	      t_json(&csf, "not_shown"));
+}
+
+/* A thread that leaves a CPU comes back by one wait: as many samples as switches, to the last one. */
+static void storm_by_wakeup(const struct way *w)
+{
+	struct t_schedstat grown;
+	unsigned long long switches, samples, slack;
+
+	stormy(w, &grown, &switches);
+	samples = t_json(&csf, "samples");
+	CHECK(!t_json(&csf, "stale") || !in_guest(), "stale: %s", csf.text);
+	CHECK(!in_guest() || samples + t_json(&csf, "negative") == switches,
+	      "%llu samples, but it left a CPU %llu times: %s", samples, switches, csf.text);
+	CHECK(samples <= switches + 1, "%llu samples, but it left a CPU %llu times", samples,
+	      switches);
+	slack = grown.times * 20000 + grown.waited / 1000;
+	CHECK(!in_guest() || t_json(&csf, "total_wait_ns") + slack >= grown.waited,
+	      "%llu ns waited, less than run_delay's %llu", t_json(&csf, "total_wait_ns"),
+	      grown.waited);
+}
+
+static void each_way(const char *what, void (*fn)(const struct way *), int queue, int wakeup)
+{
+	char name[128];
+	size_t i;
+
+	for (i = 0; i < NR_WAYS; i++) {
+		int is_queue = !strcmp(ways[i].from, "queue");
+
+		if (is_queue ? !queue : !wakeup)
+			continue;
+		print_name(name, sizeof(name), what, &ways[i]);
+		TEST(name) {
+			if (ways[i].needs_btf && !has_btf()) {
+				t_skip("this kernel has no BTF");
+				continue;
+			}
+			fn(&ways[i]);
+		}
+	}
+}
+
+int main(void)
+{
+	signal(SIGPIPE, SIG_IGN);
+	mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, NULL);
+	each_way("spinners", spinners, 1, 1);
+	each_way("storm", storm_by_queue, 1, 0);
+	each_way("storm", storm_by_wakeup, 0, 1);
+	return t_done("t_runqlat");
+}
