@@ -1,17 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# What BPF writing the pages costs a switch on this machine, beside libbpf-tools' runqlat.
+# What BPF writing the pages costs a switch on this machine, and csf's commands that watch it, beside libbpf-tools'
+# runqlat and others.
 #
 #	tests/bench/bpf.sh JSON
 #
 # Each round measures everything once, so that whatever disturbs the machine disturbs all alike; a value is
-# the median of the rounds. Adds them to the flat JSON file. Takes root, and three minutes; fails if a
-# bar is missed.
+# the median of the rounds (15, or ROUNDS=). Adds them to the flat JSON file. Takes root, and ten minutes; fails
+# if a bar is missed.
 set -eu
 here=$(dirname "$(realpath "$0")")
 top=$(realpath "$here"/../..)
 . "$top"/scripts/say.sh
-rounds=15
+. "$here"/tools.sh
+rounds=${ROUNDS:-15}
 
 # By processes of their own; the best of three, since neighbours on a host can only add.
 ns() { # NAME MEASURE
@@ -57,6 +59,7 @@ one_round() {
 	ns bpf_register open_map
 	ns clock_gettime clock_gettime
 	stop
+	tools_round
 	[ -n "$runqlat" ] || return 0
 	start_peer
 	ns peer_runqlat switch_base
@@ -100,6 +103,7 @@ judge() {
 			"$(awk "BEGIN { print $(added switch_bpf_registered_ns) / $peer }")" 0.7
 		bar "neither registered adds, likewise" \
 			"$(awk "BEGIN { print $(added switch_bpf_unregistered_ns) / $peer }")" 0.2
+		judge_tools
 	else
 		echo "runqlat of Debian's libbpf-tools is not here to compare with"
 	fi
@@ -137,7 +141,10 @@ results=$tmp/results values=$tmp/values socket=$tmp/socket
 export CSF_SOCKET=$socket
 make -s --no-print-directory -C "$top" csf
 make -s --no-print-directory -C "$here" guest
-for _ in $(seq $rounds); do one_round; done
+for round in $(seq "$rounds"); do
+	one_round
+	[ $((round % 5)) != 1 ] || peers_round
+done
 crowd
 medians >"$values"
 add_to_json "$1"

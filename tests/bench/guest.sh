@@ -23,6 +23,11 @@ measure() { # MEASURE...: every one in a process of its own
 	done
 }
 
+measure_as() { # NAME MEASURE
+	"$top"/build/tests/bench_guest $unit "$2" | sed "s/^[a-z_0-9]*_$unit/$1_$unit/" >>"$results"
+	tail -n 1 "$results"
+}
+
 # The same with BPF as the writer, where the guest was given a csf.
 measure_bpf() {
 	[ -x "$top"/build/csf ] || return 0
@@ -32,25 +37,24 @@ measure_bpf() {
 	while [ ! -S $CSF_SOCKET ]; do sleep 1; done
 	for pair in switch_base:switch_bpf_unregistered switch_module_registered:switch_bpf_registered \
 		thread_snap:bpf_snap open_map:bpf_register; do
-		"$top"/build/tests/bench_guest $unit "${pair%:*}" | sed "s/^[a-z_]*_$unit/${pair#*:}_$unit/" >>"$results"
-		tail -n 1 "$results"
+		measure_as "${pair#*:}" "${pair%:*}"
 	done
 	kill $service
 	wait $service
 }
 
-# What a switch costs while a command watches all tasks.
-measure_watched() {
+# A switch beside csf's commands that watch.
+measure_watching() { # NAME OPTION...
 	[ -x "$top"/build/csf ] || return 0
-	for tool in cswitch migrate; do
-		"$top"/build/csf $tool >/dev/null &
-		watcher=$!
-		sleep 3
-		"$top"/build/tests/bench_guest $unit switch_base | sed "s/^switch_base/${tool}/" >>"$results"
-		tail -n 1 "$results"
-		kill $watcher
-		wait $watcher
-	done
+	as=$1
+	shift
+	: >/tmp/ready
+	"$top"/build/csf "$@" --ready-fd 9 9>/tmp/ready >/dev/null &
+	watching=$!
+	while [ ! -s /tmp/ready ]; do sleep 1; done
+	measure_as "$as" switch_base
+	kill $watching
+	wait $watching
 }
 
 to_json() {
@@ -71,5 +75,8 @@ sleep 1 # objects of ended threads outlive them by a grace period
 umount /sys/kernel/$name
 rmmod $name
 measure_bpf
-measure_watched
+measure_watching runqlat_wakeup runqlat
+measure_watching runqlat_queue runqlat --from queue
+measure_watching migrate migrate
+measure_watching cswitch cswitch
 to_json <"$results" >"$out/$json"
