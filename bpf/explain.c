@@ -45,6 +45,12 @@ static bool locked_down(void)
 	return strstr(mode, "[confidentiality]");
 }
 
+/* It says EACCES, too, with reasons of its own. */
+static bool verifier_said_no(void)
+{
+	return strstr(warnings, "PROG LOAD LOG");
+}
+
 void csf_explain_begin(void)
 {
 	warnings[0] = 0;
@@ -56,7 +62,7 @@ void csf_explain_load(int err)
 	if (locked_down())
 		fprintf(stderr, "csf: kernel lockdown (confidentiality) keeps BPF programs from "
 				"reading the kernel: boot with lockdown=integrity\n");
-	else if (err == -EPERM || err == -EACCES)
+	else if (err == -EPERM || (err == -EACCES && !verifier_said_no()))
 		fprintf(stderr, "csf: not permitted to load BPF programs: run as root, or with "
 				"CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE\n");
 	else

@@ -142,7 +142,7 @@ static int watch(struct csf_runqlat *r, struct csf_runqlat_options *o, struct cs
 	bool more;
 
 	csf_runqlat_mark(r);
-	csf_runqlat_edge(r, &a);
+	csf_runqlat_first_edge(r, &a);
 	do {
 		csf_watch_begin(&o->watch);
 		csf_watch_wait(&o->watch, &also);

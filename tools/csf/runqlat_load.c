@@ -276,7 +276,12 @@ static void read_rows(const struct csf_runqlat *r, struct csf_rows *rows)
 
 static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
+	uint64_t max;
+
 	csf_runqlat_read(r, &e->before);
+	max = longest(r);
+	if (max > e->max_ns)
+		e->max_ns = max;
 	read_rows(r, &e->rows_before);
 	if (r->classic)
 		csf_classic_walk(r, &e->walk);
@@ -311,16 +316,21 @@ static void read_cost(const struct csf_runqlat *r, struct csf_runqlat_cost *cost
 /* A task that ends during the walk may be counted as living and as gone: then once more. */
 void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
-	uint64_t max = longest(r);
 	int tries = 0;
 
 	read_cost(r, &e->cost);
 	do {
 		walk(r, e);
 	} while (e->walked && e->before.gone_pcount != e->after.gone_pcount && ++tries < 8);
-	e->before.hist.max_ns = e->after.hist.max_ns = max;
+	e->before.hist.max_ns = e->max_ns;
 	if (e->nr_tasks)
 		qsort(e->tasks, e->nr_tasks, sizeof(*e->tasks), by_tid);
+}
+
+void csf_runqlat_first_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+{
+	csf_runqlat_edge(r, e);
+	longest(r); /* of before */
 }
 
 void csf_runqlat_edge_free(struct csf_runqlat_edge *e)

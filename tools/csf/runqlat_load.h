@@ -82,11 +82,13 @@ struct csf_runqlat_edge {
 	struct csf_task_counters *tasks; /* of each task, for --verify; sorted by TID */
 	size_t nr_tasks;
 	struct csf_runqlat_cost cost;
+	uint64_t max_ns; /* the longest wait that has ended since the last edge */
 	bool walked;
 	bool chained; /* a window ended here, and the next one begins at the same moment */
 };
 
 void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e);
+void csf_runqlat_first_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e);
 
 /* The next window begins where this one ended, when @b was begun: @a is that edge, @b is free for another. */
 void csf_runqlat_next(struct csf_runqlat_edge *a, struct csf_runqlat_edge *b);

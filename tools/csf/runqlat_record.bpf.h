@@ -121,6 +121,7 @@ static __always_inline void who_ran(struct csf_slow *s)
 	s->nr_ran = 0;
 	if (!h)
 		return;
+#pragma unroll
 	for (i = 0; i < CSF_RAN_MAX; i++) {
 		struct csf_ran *ran = &h->ran[(h->next - 1 - i) % HISTORY];
 
