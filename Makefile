@@ -24,7 +24,8 @@ module: ## build kmod/coarse_stat_fs.ko for the running kernel, or KREL= or KDIR
 	$(MAKE) -C $(KDIR) M=$(CURDIR)/kmod modules
 
 tools: $(B)/csfcat tools/csfcat ## build csfcat
-examples: $(B)/eventloop ## build the example programs
+EXAMPLES := $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
+examples: $(EXAMPLES) ## build the example programs
 
 $(B)/csfcat: tools/csfcat.c
 	$(BUILD) -o $@ $< $(LDFLAGS)
@@ -35,7 +36,7 @@ tools/csfcat:
 include bpf/Makefile
 include packaging/Makefile
 
-$(B)/eventloop: examples/eventloop.c
+$(EXAMPLES): $(B)/%: examples/%.c
 	$(BUILD) -o $@ $< $(LDFLAGS)
 
 demo: ## what slow operations were doing: here if mounted, or by BPF, else in a Debian guest
