@@ -82,7 +82,10 @@ static int start(unsigned int seconds, unsigned int count)
 		printf(" %d", pid);
 	}
 	putchar('\n');
-	return fflush(stdout);
+	if (!fflush(stdout))
+		return 0;
+	perror("spin: cannot write the output");
+	return -1;
 }
 
 int main(int argc, char **argv)

@@ -105,5 +105,9 @@ int main(int argc, char **argv)
 	report(&before, &after);
 	if (waits)
 		sigwait(&usr1, &sig);
-	return ferror(stdout) || fflush(stdout);
+	if (ferror(stdout) || fflush(stdout)) {
+		fputs("ticker: cannot write the output\n", stderr);
+		return 1;
+	}
+	return 0;
 }

@@ -81,7 +81,7 @@ vm_targets() { # for make: what the tests in $tests need, so that somebody's unf
 	for test in $tests; do
 		case $test in
 		tools) echo tools examples ;;
-		demo) echo examples ;;
+		demo | lab) echo examples ;;
 		bench) echo bench-programs ;;
 		harness/warn | harness/leak) echo harness-modules ;;
 		esac

@@ -19,6 +19,7 @@ add_busybox() {
 	ln -sfn bin "$stage"/sbin
 	cp "$rootfs"/bin/busybox "$stage"/bin/
 	"$rootfs"/bin/busybox --list | grep -vx busybox | while read -r applet; do ln -sf busybox "$stage/bin/$applet"; done
+	cp "$rootfs"/usr/bin/chrt "$rootfs"/usr/bin/nice "$stage"/bin/ # busybox has neither
 	printf 'root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' >"$stage"/etc/passwd
 	[ -e "$stage"/init ] || cp "$here"/guest.sh "$stage"/init
 }
@@ -68,7 +69,7 @@ add_libraries() { # of every program, by the dynamic loader's own word, run outs
 	cp -L "$loader" "$stage"/lib64/
 	# no program names this one: glibc loads it for pthread_exit() and pthread_cancel()
 	cp -L "$rootfs"/lib/x86_64-linux-gnu/libgcc_s.so.1 "$stage"/lib/x86_64-linux-gnu/
-	find "$stage"/csf -path "$stage/csf/build/*" -type f -perm -u+x | while read -r program; do
+	find "$stage"/bin "$stage"/csf/build -type f -perm -u+x | while read -r program; do
 		LC_ALL=C grep -qa /ld-linux "$program" || continue # static
 		"$loader" --library-path "$rootfs/lib/x86_64-linux-gnu:$rootfs/usr/lib/x86_64-linux-gnu" \
 			--list "$program" 2>/dev/null || true

@@ -70,7 +70,8 @@ build_tree() { # as much as the tests need, so that somebody's unfinished test s
 }
 
 wants_csf() {
-	[ -n "${WRITER:-}" ] || { [ "$tests" = bench ] && "$top"/scripts/bpf-tools.sh clang bpftool cc; }
+	[ -n "${WRITER:-}" ] || [[ " $tests " = *" lab "* ]] ||
+		{ [ "$tests" = bench ] && "$top"/scripts/bpf-tools.sh clang bpftool cc; }
 }
 
 add_csf() { # STAGE: static, since what it takes to build BPF programs is here, not in the suite
