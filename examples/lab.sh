@@ -19,6 +19,8 @@
 #	C1	migrations of ceil(4 * CPUS / 3) spinners, on any CPU
 #	C2	of as many on K
 #	C3	of ticker alone, on any CPU
+#	D1	the same waits by three clocks: from waking, from wakeup, and the kernel's own; as in B1
+#	D2	as in B3
 #
 #	-q	quick: as -r 1 -s 2 -t 500
 #	-n CPUS	use CPUs 0 to CPUS - 1 (default: all)
@@ -35,7 +37,7 @@ set -u
 me=${0##*/}
 top=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 ticker=$top/build/ticker spin=$top/build/spin
-all="A1 A2 B1 B2 B3 B4 S C1 C2 C3"
+all="A1 A2 B1 B2 B3 B4 S C1 C2 C3 D1 D2"
 rt_runtime=/proc/sys/kernel/sched_rt_runtime_us
 cpus=$(getconf _NPROCESSORS_ONLN 2>/dev/null || nproc) runs=3 seconds=5 ticks=2000 work=20000 limit=120 keep=''
 dir='' data='' tool='' rivals='' ticking='' failed=0
@@ -109,16 +111,27 @@ hear() { # FD WHO: one line of it, in $heard
 
 start_tool() { # NAME ARGUMENT...: csf NAME; returns when its window has begun
 	"$csf" "$@" --ready-fd 3 3>"$dir/ready" >"$out.csf" 7<&- 8<&- &
-	tool=$!
+	tool="$tool $!"
 	exec 9<"$dir/ready"
 	[ "$(head -c 1 <&9 | wc -c)" -eq 1 ] || die "csf $1 ended before it had begun; see above"
 	exec 9<&-
 }
 
 end_tool() { # [SIGNAL]: let it print; without SIGNAL, at the end of its own window
+	local t
+	# shellcheck disable=SC2086 # a list, if there are three
 	[ $# = 0 ] || kill -"$1" $tool
-	wait $tool || die "csf failed with status $?; see above"
+	for t in $tool; do wait "$t" || die "csf failed with status $?; see above"; done
 	tool=
+}
+
+start_three() {
+	local from base="$out"
+	for from in waking wakeup queue; do
+		out=$base.$from
+		start_tool runqlat --from "$from" --ns -p "$pid"
+	done
+	out=$base
 }
 
 prepare_rivals() { # COUNT CPUS [NICE]: each has a CPU's time to itself if it can
@@ -194,6 +207,7 @@ ticker_on_k() { # SPINNERS NICE TOOL [WRAPPER...]
 	[ "$spinners" = 0 ] || prepare_rivals "$spinners" "$k_cpus" "$nice"
 	case $tool_name in
 	runqlat) start_tool runqlat -p "$pid" ;;
+	three) start_three ;;
 	*) start_tool "$tool_name" ;;
 	esac
 	[ "$spinners" = 0 ] || start_rivals
@@ -211,8 +225,8 @@ statuses() { # of ticker and the spinners: PID, voluntary, involuntary, by the k
 	done
 }
 
-# Above 50: timeout lives on when a ticker at 50 keeps its CPU, and sleeps until then.
-with_fifo() { ticker_on_k "$two_each" 0 runqlat chrt -f 60 timeout -s KILL "$limit" chrt -f 50; }
+# TOOL. Above 50: timeout lives on when a ticker at 50 keeps its CPU, and sleeps until then.
+with_fifo() { ticker_on_k "$two_each" 0 "$1" chrt -f 60 timeout -s KILL "$limit" chrt -f 50; }
 
 moving_spinners() { # CPUS
 	prepare_rivals "$many" "$1"
@@ -237,12 +251,14 @@ measure() { # EXPERIMENT RUN
 	A2) everything "$two_each" ;;
 	B1) ticker_on_k 0 0 runqlat ;;
 	B2) ticker_on_k "$two_each" 0 runqlat ;;
-	B3) with_fifo ;;
+	B3) with_fifo runqlat ;;
 	B4) ticker_on_k "$two_each" 19 runqlat ;;
 	S) ticker_on_k "$two_each" 0 cswitch ;;
 	C1) moving_spinners "$all_cpus" ;;
 	C2) moving_spinners "$k_cpus" ;;
 	C3) moving_ticker ;;
+	D1) ticker_on_k 0 0 three ;;
+	D2) with_fifo three ;;
 	esac
 }
 
@@ -384,6 +400,8 @@ title() { # EXPERIMENT
 	C1) echo "$many spinners, any CPU" ;;
 	C2) echo "$many spinners on CPU $k_cpus" ;;
 	C3) echo "ticker, any CPU" ;;
+	D1) echo "alone" ;;
+	D2) echo "SCHED_FIFO" ;;
 	esac
 }
 
@@ -442,12 +460,38 @@ show_migrations() { # EXPERIMENT ROWS COUNT...: the run in the middle by COUNT
 	"$f" "$from"
 }
 
+from_waits() { waits "$1.$2" "$3"; } # OUT FROM WHAT
+
+# In percent: waits for which the run queue's clock stood still, so that the kernel counts nothing.
+uncounted() { # OUT
+	awk '$1 == 0 && $2 == "->" { none = $5 } /^samples=/ { split($1, s, "="); printf "%.1f\n", s[2] ? 100 * none / s[2] : 0 }' \
+		"$1.queue.csf"
+}
+
+run_delay_each() { # OUT: what the growth of run_delay makes of each wait, in us
+	echo "$(said "$1" run_delay) $(said "$1" nvcsw) $(said "$1" nivcsw)" |
+		awk '{ n = $2 + $3; printf "%.2f\n", n ? 1000 * $1 / n : 0 }'
+}
+
+show_clocks() { # EXPERIMENT...
+	local e
+	printf '\n### ticker on CPU %s, each wait by three clocks, us: medians of avg\n' "$k_cpus"
+	printf '%-20s %8s %8s %8s %10s  %s\n' "" waking wakeup queue run_delay "queue says 0 ns (%)"
+	for e; do
+		printf '%-3s%-17s %8s %8s %8s %10s  %s\n' "$e" "$(title "$e")" \
+			"$(each_run "$e" from_waits waking avg | median)" "$(each_run "$e" from_waits wakeup avg | median)" \
+			"$(each_run "$e" from_waits queue avg | median)" "$(each_run "$e" run_delay_each | median)" \
+			"$(each_run "$e" uncounted | median)"
+	done
+}
+
 show() { # in the article's order
-	local e tickers=''
+	local e tickers='' clocks=''
 	for e in $experiments; do
 		case $e in
 		A?) show_histogram "$e" ;;
 		B?) tickers="$tickers $e" ;;
+		D?) clocks="$clocks $e" ;;
 		S) show_switches ;;
 		C3) show_migrations C3 ticker_row ticker_counts 1 ;;
 		C?) show_migrations "$e" spinner_rows spinners_moved ;;
@@ -455,6 +499,8 @@ show() { # in the article's order
 	done
 	# shellcheck disable=SC2086 # a list
 	[ -z "$tickers" ] || show_tickers $tickers
+	# shellcheck disable=SC2086 # a list
+	[ -z "$clocks" ] || show_clocks $clocks
 }
 
 #
@@ -493,14 +539,14 @@ check_fifo() {
 	local runtime
 	runtime=$(cat $rt_runtime 2>/dev/null) || runtime=unknown
 	echo "sched_rt_runtime_us is $runtime"
-	chosen B3 || return 0
+	chosen B3 || chosen D2 || return 0
 	case $runtime in
 	-1 | unknown) ;;
 	*) return 0 ;;
 	esac
-	echo "not ok B3: refused, nothing but a watchdog would bound SCHED_FIFO: 'echo 950000 >$rt_runtime' sets the limit"
+	echo "not ok B3, D2: refused, nothing but a watchdog would bound SCHED_FIFO: 'echo 950000 >$rt_runtime' sets the limit"
 	failed=$((failed + 1))
-	experiments=$(echo " $experiments " | sed 's/ B3 / /')
+	experiments=$(echo " $experiments " | sed 's/ B3 / /; s/ D2 / /')
 }
 
 # The share of all CPUs' time, in percent, that was used in a second.
