@@ -96,6 +96,7 @@ use_module() {
 	mounted_as=$(mount_id)
 	check "by its unit" systemctl is-active $mount_unit
 	check "the mount is nosuid, nodev and noexec" grep -q 'coarse_stat_fs coarse_stat_fs.*nosuid,nodev,noexec' /proc/mounts
+	check "an unknown mount option is refused" fails mount -t coarse_stat_fs -o nonsense none /mnt
 	check "the README's program compiles against the package as C++" compile g++ -x c++
 	check "and as C" compile gcc
 	check "it reads the module's page" readme_program module
