@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # Measure what reading a page costs here, and what the module costs a Debian guest that counts
-# instructions, and hold both against the bars. Takes about five minutes.
+# instructions, and hold both against the bars. Takes about eight minutes.
 #
-#	tests/bench/run.sh [native|bpf|icount]
+#	tests/bench/run.sh [native|bpf|accuracy|icount]
 #
-# Writes build/bench/native.json (ns; bpf adds to it, as root where BPF can write the pages) and
-# build/bench/icount.json (instructions); fails if a bar is missed.
+# Writes build/bench/native.json (ns; bpf adds to it, as root where BPF can write the pages),
+# build/bench/accuracy.json (ms, likewise) and build/bench/icount.json (instructions); fails if a bar is
+# missed.
 # SUITE= is the guest's Debian, bookworm (Linux 6.1) unless said otherwise.
 set -eu
 here=$(dirname "$(realpath "$0")")
@@ -19,13 +20,22 @@ native() {
 	"$out"/native "$out"/native.json
 }
 
+bpf_can_write() {
+	[ "$(id -u)" != 0 ] || [ ! -r /sys/kernel/btf/vmlinux ] || return 0
+	echo "# $1 is left out: it takes root and a kernel with BTF"
+	return 1
+}
+
 bpf() {
-	if [ "$(id -u)" != 0 ] || [ ! -r /sys/kernel/btf/vmlinux ]; then
-		echo "# BPF is left out: it takes root and a kernel with BTF"
-		return
-	fi
+	bpf_can_write BPF || return 0
 	echo "# BPF as the writer, natively, ns: medians of interleaved rounds"
 	"$here"/bpf.sh "$out"/native.json
+}
+
+accuracy() {
+	bpf_can_write accuracy || return 0
+	echo "# The same operations by the page and by others, ms"
+	"$here"/accuracy.sh "$out"/accuracy.json
 }
 
 # What TOMOYO, which Debian has on but without a policy, makes of a path differs by some instructions from
@@ -44,12 +54,13 @@ icount() {
 
 case ${1:-} in
 -h) usage "$0" ;;
-'' | native | bpf | icount) ;;
+'' | native | bpf | accuracy | icount) ;;
 *) usage_error "there is no benchmark '$1'" ;;
 esac
 out=$top/build/bench suite=${SUITE:-bookworm} status=0
 mkdir -p "$out"
 [ "${1:-native}" != native ] || native || status=1
 [ "${1:-bpf}" != bpf ] || bpf || status=1
+[ "${1:-accuracy}" != accuracy ] || accuracy || status=1
 [ "${1:-icount}" != icount ] || icount || status=1
 exit "$status"
