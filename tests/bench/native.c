@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include <err.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -21,8 +22,10 @@
 #include <unistd.h>
 
 #include "include/uapi/coarse_stat_fs.h"
+#include "counters.h"
 #include "loops.h"
 #include "median.h"
+#include "taskstats.h"
 
 #define ROUNDS 101
 #define ATTEMPTS 3 /* a bar counts as missed if each of these misses it */
@@ -31,7 +34,8 @@
 const char *bench_thread_path = CSF_MOUNT_POINT "/thread-self";
 const char *bench_cpu_path = CSF_MOUNT_POINT "/cpu";
 
-static int schedstat_fd, procstat_fd;
+static int schedstat_fd, procstat_fd, counters_fd;
+static struct taskstats_conn taskstats;
 static char text[1 << 17];
 
 static void clock_gettime_loop(long n)
@@ -95,6 +99,25 @@ static void procstat_read_loop(long n)
 		pread_or_die(procstat_fd);
 }
 
+static void taskstats_loop(long n)
+{
+	pid_t me = getpid();
+	struct taskstats ts;
+
+	while (n--)
+		if (taskstats_of(&taskstats, me, &ts))
+			err(2, "taskstats");
+}
+
+static void counters_loop(long n)
+{
+	struct counters c;
+
+	while (n--)
+		if (read(counters_fd, &c, sizeof(c)) != sizeof(c))
+			err(2, "reading perf events");
+}
+
 enum {
 	RDTSC,
 	RDTSCP,
@@ -108,6 +131,8 @@ enum {
 	SCHEDSTAT_PREAD,
 	SCHEDSTAT_OPEN,
 	PROCSTAT,
+	TASKSTATS,
+	COUNTERS,
 	NR_ITEMS
 };
 
@@ -130,6 +155,8 @@ static struct item {
 	[SCHEDSTAT_PREAD] = { .name = "schedstat_pread_ns", .loop = schedstat_pread_loop },
 	[SCHEDSTAT_OPEN] = { .name = "schedstat_open_read_ns", .loop = schedstat_open_read_loop },
 	[PROCSTAT] = { .name = "procstat_read_ns", .loop = procstat_read_loop },
+	[TASKSTATS] = { .name = "taskstats_ns", .loop = taskstats_loop },
+	[COUNTERS] = { .name = "perf_counters_read_ns", .loop = counters_loop },
 };
 
 static double now_ns(void)
@@ -299,6 +326,20 @@ static void make_pages(void)
 	c->rows_offset = sizeof(*c);
 }
 
+/* These take privileges, and kernels that have them. */
+static void open_others(void)
+{
+	counters_fd = counters_open();
+	if (counters_fd < 0) {
+		printf("# perf events are left out: %s\n", strerror(errno));
+		items[COUNTERS].loop = NULL;
+	}
+	if (taskstats_open(&taskstats)) {
+		printf("# taskstats is left out: %s\n", strerror(errno));
+		items[TASKSTATS].loop = NULL;
+	}
+}
+
 /* One CPU throughout: a migration in a round would cost more than what it measures. */
 static void stay_here(void)
 {
@@ -320,6 +361,7 @@ int main(int argc, char **argv)
 		make_pages();
 	schedstat_fd = open_or_die("/proc/thread-self/schedstat");
 	procstat_fd = open_or_die("/proc/stat");
+	open_others();
 	stay_here();
 	for (it = items; it < items + NR_ITEMS; it++)
 		if (it->loop)
