@@ -5,30 +5,15 @@
 #
 #	tests/bench/bpf.sh JSON
 #
-# Each round measures everything once, so that whatever disturbs the machine disturbs all alike; a value is
-# the median of the rounds (15, or ROUNDS=). Adds them to the flat JSON file. Takes root, and ten minutes; fails
-# if a bar is missed.
+# Adds medians of rounds (15, or ROUNDS=) to the flat JSON file. Takes root, and ten minutes; fails if a bar is
+# missed.
 set -eu
 here=$(dirname "$(realpath "$0")")
 top=$(realpath "$here"/../..)
 . "$top"/scripts/say.sh
+. "$here"/rounds.sh
 . "$here"/tools.sh
 rounds=${ROUNDS:-15}
-
-# By processes of their own; the best of three, since neighbours on a host can only add.
-ns() { # NAME MEASURE
-	for _ in 1 2 3; do
-		"$top"/build/tests/bench_guest ns "$2"
-	done | sort -k2,2g | awk -v name="$1" 'NR == 1 { print name "_ns", $2 }' >>"$results"
-}
-
-wait_until() { # COMMAND...
-	for _ in $(seq 100); do
-		sleep 0.1
-		! "$@" || return 0
-	done
-	die "it does not start"
-}
 
 serve() {
 	"$top"/build/csf serve --socket "$socket" &
@@ -42,12 +27,6 @@ start_peer() {
 	"$runqlat" 1000 >/dev/null 2>&1 &
 	running=$!
 	wait_until peer_runs
-}
-
-stop() {
-	kill -INT "$running"
-	wait "$running" || true
-	running=
 }
 
 one_round() {
@@ -74,16 +53,6 @@ crowd() { # against the last round's two threads alone
 	done
 	stop
 }
-
-medians() {
-	sort -k1,1 -k2,2g "$results" | awk '
-		$1 != name { emit(); name = $1; n = 0 }
-		{ v[n++] = $2 }
-		END { emit() }
-		function emit() { if (n) print name, (v[int((n - 1) / 2)] + v[int(n / 2)]) / 2 }'
-}
-
-value() { awk -v n="$1" '$1 == n { print $2; found = 1 } END { exit !found }' "$values"; }
 
 holds() { awk "BEGIN { exit !($1) }"; }
 
@@ -112,18 +81,6 @@ judge() {
 	bar "registering a thread, us" "$(awk "BEGIN { print $(value bpf_register_ns) / 1000 }")" 100
 	bar "a switch while 10,000 registered threads sleep, by one without" \
 		"$(awk "BEGIN { print $(value switch_bpf_10k_ns) / $(value switch_bpf_2_ns) }")" 1.1
-}
-
-add_to_json() { # JSON
-	local old=''
-	[ ! -s "$1" ] || old=$(sed '1d;$d' "$1" | grep -v -F "$(sed 's/ .*//; s/.*/"&"/' "$values")" | sed 's/,*$/,/')
-	{
-		echo "{"
-		[ -z "$old" ] || echo "$old"
-		awk '{ printf "%s\t\"%s\": %s", (NR > 1 ? ",\n" : ""), $1, $2 } END { print "" }' "$values"
-		echo "}"
-	} >"$1.new"
-	mv "$1.new" "$1"
 }
 
 end() {

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # Measure what reading a page costs here, and what the module costs a Debian guest that counts
-# instructions, and hold both against the bars. Takes about eight minutes.
+# instructions, and hold both against the bars. Takes about fifteen minutes.
 #
-#	tests/bench/run.sh [native|bpf|accuracy|icount]
+#	tests/bench/run.sh [native|bpf|tracers|accuracy|icount]
 #
-# Writes build/bench/native.json (ns; bpf adds to it, as root where BPF can write the pages),
+# Writes build/bench/native.json (ns; bpf and tracers add to it, as root where BPF works),
 # build/bench/accuracy.json (ms, likewise) and build/bench/icount.json (instructions); fails if a bar is
 # missed.
 # SUITE= is the guest's Debian, bookworm (Linux 6.1) unless said otherwise.
@@ -20,20 +20,26 @@ native() {
 	"$out"/native "$out"/native.json
 }
 
-bpf_can_write() {
+bpf_works() {
 	[ "$(id -u)" != 0 ] || [ ! -r /sys/kernel/btf/vmlinux ] || return 0
 	echo "# $1 is left out: it takes root and a kernel with BTF"
 	return 1
 }
 
 bpf() {
-	bpf_can_write BPF || return 0
+	bpf_works BPF || return 0
 	echo "# BPF as the writer, natively, ns: medians of interleaved rounds"
 	"$here"/bpf.sh "$out"/native.json
 }
 
+tracers() {
+	bpf_works tracers || return 0
+	echo "# A switch while others trace, natively, ns: medians of interleaved rounds"
+	"$here"/tracers.sh "$out"/native.json
+}
+
 accuracy() {
-	bpf_can_write accuracy || return 0
+	bpf_works accuracy || return 0
 	echo "# The same operations by the page and by others, ms"
 	"$here"/accuracy.sh "$out"/accuracy.json
 }
@@ -54,13 +60,14 @@ icount() {
 
 case ${1:-} in
 -h) usage "$0" ;;
-'' | native | bpf | accuracy | icount) ;;
+'' | native | bpf | tracers | accuracy | icount) ;;
 *) usage_error "there is no benchmark '$1'" ;;
 esac
 out=$top/build/bench suite=${SUITE:-bookworm} status=0
 mkdir -p "$out"
 [ "${1:-native}" != native ] || native || status=1
 [ "${1:-bpf}" != bpf ] || bpf || status=1
+[ "${1:-tracers}" != tracers ] || tracers || status=1
 [ "${1:-accuracy}" != accuracy ] || accuracy || status=1
 [ "${1:-icount}" != icount ] || icount || status=1
 exit "$status"
