@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # Is what the documents say so? Every program in the README and the man pages compiles, as C and C++; every command
-# in a block "sh" is one of this tree or of the system; links lead somewhere; every function and every subcommand
-# has its page in the manual.
+# in a block "sh" is one of this tree or of the system; links lead somewhere; the design speaks of what is in the
+# code; every function and every subcommand has its page in the manual.
 #
 #	tests/docs.sh
 #
@@ -139,6 +139,15 @@ links() {
 	done
 }
 
+# A document that explains the code names what is in it.
+# shellcheck disable=SC2016 # backquotes
+names() {
+	local name
+	while read -r name; do
+		grep -rqw -- "$name" include kmod bpf lib || not_ok "docs/design.md speaks of $name, which is nowhere"
+	done < <(grep -o '`[a-z_]*_[a-z_]*`' docs/design.md | tr -d '`' | sort -u)
+}
+
 has_page() { # NAME: of a function, in one of section 3
 	sed -n '/^.SH NAME/{n;p;}' man/*.3 | sed 's/ \\-.*//; s/,//g' | tr ' ' '\n' | grep -qx "$1"
 }
@@ -157,5 +166,6 @@ make -s --no-print-directory tools csf >$out/build.log 2>&1 || { cat $out/build.
 programs
 commands
 links
+names
 pages
 exit $status
