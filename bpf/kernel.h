@@ -87,6 +87,24 @@ struct thread_info {
 	unsigned int cpu; /* 5.16 on x86 */
 };
 
+struct ns_common {
+	unsigned int inum;
+};
+
+struct pid_namespace {
+	struct ns_common ns;
+};
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[]; /* one in each namespace, from the machine's down to the task's own */
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -98,6 +116,7 @@ struct task_struct {
 	unsigned int pid;
 	unsigned int tgid;
 	struct task_struct *group_leader;
+	struct pid *thread_pid; /* NULL after the task's end */
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 	char comm[16];

@@ -37,6 +37,17 @@ static void busy_process(void *arg)
 	works((void *)(uintptr_t)1);
 }
 
+/* They have no wish of their own. */
+static void light_process(void *arg)
+{
+	uintptr_t i;
+
+	(void)arg;
+	for (i = 1; i < 8; i++)
+		t_go(works, (void *)i);
+	works((void *)(uintptr_t)1);
+}
+
 struct counts {
 	pid_t tid;
 	unsigned long long migrations;
@@ -78,7 +89,26 @@ static void topology_makes_sense(const struct t_csf *c, unsigned long long sum)
 		CHECK(t_csf_number(c, "other_cache") <= sum, "more moves across caches than moves");
 }
 
-static void frozen(const char *options)
+/* Takes a CPU out and puts it back, again and again: all on it have to move. */
+static void unplug(void)
+{
+	uint64_t end = t_mono_ns() + (WINDOW - 2) * T_SEC;
+
+	while (t_mono_ns() < end) {
+		if (t_write("/sys/devices/system/cpu/cpu1/online", "0"))
+			t_die("cannot take out CPU 1: %s", strerror(errno));
+		t_sleep_ns(200 * T_MS);
+		t_write("/sys/devices/system/cpu/cpu1/online", "1");
+		t_sleep_ns(200 * T_MS);
+	}
+}
+
+static void let_run(void)
+{
+	t_sleep_ns((WINDOW - 2) * T_SEC);
+}
+
+static void frozen(const char *options, void (*process)(void *), void (*meanwhile)(void))
 {
 	struct counts before[T_MAX_THREADS], after[T_MAX_THREADS];
 	unsigned long long sum = 0, ours;
@@ -89,14 +119,14 @@ static void frozen(const char *options)
 	int i, n;
 
 	t_cgroup_make(&g);
-	pid = t_child_in(&g, busy_process, NULL);
+	pid = t_child_in(&g, process, NULL);
 	t_sleep_ns(300 * T_MS);
 	t_cgroup_freeze(&g, 1);
 	n = read_counts(pid, before);
 	snprintf(command, sizeof(command), "migrate %d -T --json -c %s%s", WINDOW, g.path, options);
 	t_csf_start(&c, command);
 	t_cgroup_freeze(&g, 0);
-	t_sleep_ns((WINDOW - 2) * T_SEC);
+	meanwhile();
 	t_cgroup_freeze(&g, 1);
 	CHECK(!waitpid(c.pid, NULL, WNOHANG), "freezing took until after the window");
 	t_csf_finish(&c);
@@ -109,7 +139,7 @@ static void frozen(const char *options)
 		      after[i].migrations - before[i].migrations);
 		sum += after[i].migrations - before[i].migrations;
 	}
-	CHECK(n == 10 && (sum > 1000 || t_cpus() == 1), "%d threads, %llu migrations", n, sum);
+	CHECK(sum > 10 || t_cpus() == 1, "%d threads, %llu migrations: too few to tell", n, sum);
 	CHECK(sum_of_pairs(&c) == sum && t_csf_number(&c, "moves") == sum,
 	      "from CPU to CPU: %llu, but %llu migrations", sum_of_pairs(&c), sum);
 	topology_makes_sense(&c, sum);
@@ -271,9 +301,12 @@ static void leaves_nothing(void)
 int main(void)
 {
 	TEST("frozen at both edges: the same as /proc")
-		frozen("");
+		frozen("", busy_process, let_run);
 	TEST("frozen, without task storage")
-		frozen(" --force-hash");
+		frozen(" --force-hash", busy_process, let_run);
+	if (getenv("CSF_ACCEL")) /* not on a machine that others use */
+		TEST("CPUs that come and go")
+			frozen("", light_process, unplug);
 	TEST("each wakeup counts once")
 		wakeups("");
 	TEST("each wakeup counts once, without task storage")

@@ -104,6 +104,16 @@ json() {
 	done
 }
 
+# In a PID namespace of its own, numbers are those of the namespace, and nobody else is seen.
+in_namespace() {
+	# shellcheck disable=SC2016 # the inner shell's
+	exits 0 unshare --pid --fork --mount bash -c 'mount -t proc proc /proc || exit
+		while :; do sleep 0.02; done &
+		exec "$0" "$1" --json -T 2' "$csf" "$1" || return
+	why="$1: this is seen: $(head -c 300 "$tmp/out")"
+	jq -e '([.tasks[].tid] | max < 1000 and length > 20) and .discarded.unfinished == 0' "$tmp/out" >/dev/null
+}
+
 # What the links that a process has open are attached to.
 attached_to() { # PID
 	local links
@@ -130,6 +140,7 @@ for tool in cswitch migrate; do
 	check "$tool: a full disk" full_disk $tool
 	check "$tool: a closed pipe" closed_pipe $tool
 	check "$tool: the process ends" vanished $tool
+	check "$tool: in a PID namespace" in_namespace $tool
 done
 check "usage" usage
 check "JSON" json

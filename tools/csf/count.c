@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -27,6 +28,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
+}
+
+uint32_t csf_count_namespace(void)
+{
+	const uint32_t machine = 0xeffffffc; /* PROC_PID_INIT_INO */
+	struct stat st;
+
+	if (stat("/proc/self/ns/pid", &st) || st.st_ino == machine)
+		return 0;
+	return st.st_ino;
 }
 
 static void parse_arguments(struct csf_count *c, int argc, char **argv)

@@ -46,6 +46,27 @@ struct csf_count {
 	void *own; /* the command's */
 };
 
+/*
+ * Tells the programs what to look for. The numbers of a PID namespace that is not the machine's mean
+ * nothing to filters outside of edge.bpf.h.
+ */
+#define CSF_COUNT_FILTER(c, rodata)                               \
+	do {                                                      \
+		(rodata)->edge_namespace = csf_count_namespace(); \
+		if ((rodata)->edge_namespace) {                   \
+			(rodata)->edge_tgid = (c)->watch.pid;     \
+			(rodata)->edge_tid = (c)->watch.tid;      \
+		} else {                                          \
+			(rodata)->only_tgid = (c)->watch.pid;     \
+			(rodata)->only_tid = (c)->watch.tid;      \
+		}                                                 \
+		(rodata)->only_cgroup = (c)->cgroup.id;           \
+		(rodata)->only_cgroup_level = (c)->cgroup.level;  \
+	} while (0)
+
+/* The number of our PID namespace; 0 if it is the machine's. */
+uint32_t csf_count_namespace(void);
+
 int csf_count_run(const struct csf_counter *counter, void *own, int argc, char **argv);
 
 #endif /* CSF_COUNT_H */

@@ -16,10 +16,7 @@ static int load(struct csf_count *c)
 	if (!skel)
 		return -errno;
 	c->own = skel;
-	skel->rodata->only_tgid = c->watch.pid;
-	skel->rodata->only_tid = c->watch.tid;
-	skel->rodata->only_cgroup = c->cgroup.id;
-	skel->rodata->only_cgroup_level = c->cgroup.level;
+	CSF_COUNT_FILTER(c, skel->rodata);
 	bpf_program__set_autoattach(skel->progs.edge_walk, false);
 	err = cswitch_bpf__load(skel);
 	if (!err)

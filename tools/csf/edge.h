@@ -17,7 +17,7 @@ struct csf_edge_task {
 	__u64 task; /* its address: the identity of a task until it is freed, whatever execve() does */
 	__u64 process; /* the address of what its threads share */
 	__u64 count[CSF_EDGE_COUNTS]; /* since it was born */
-	__u32 tid;
+	__u32 tid; /* 0: known from before */
 	__u32 tgid;
 	__u32 kind;
 	__u32 walk; /* that had begun when this was written; 0: none */

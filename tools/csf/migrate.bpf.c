@@ -104,9 +104,10 @@ SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(migrate_move, struct task_struct *p, int dest_cpu)
 {
 	__u32 from = cpu_of(p), to = dest_cpu, key = from * nr_cpus + to;
+	__u32 tid, tgid;
 	__u64 *n;
 
-	if (from == to || !watched(p))
+	if (from == to || !looked_for(p, &tid, &tgid))
 		return 0;
 	n = bpf_map_lookup_elem(&moves, &key);
 	if (n)

@@ -43,10 +43,7 @@ static void set_options(const struct csf_count *c, const struct migrate *m)
 {
 	struct migrate_bpf *skel = m->skel;
 
-	skel->rodata->only_tgid = c->watch.pid;
-	skel->rodata->only_tid = c->watch.tid;
-	skel->rodata->only_cgroup = c->cgroup.id;
-	skel->rodata->only_cgroup_level = c->cgroup.level;
+	CSF_COUNT_FILTER(c, skel->rodata);
 	skel->rodata->nr_cpus = m->nr_cpus;
 	skel->rodata->use_hash = c->watch.force_hash || !csf_storage_dependable() ||
 				 !csf_storage_in_scheduler();

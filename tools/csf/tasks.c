@@ -122,13 +122,6 @@ static uint32_t process_of(struct csf_tasks *t, const struct csf_edge_task *e)
 	return i;
 }
 
-static void name_process(struct csf_process_row *p, const struct csf_edge_task *e)
-{
-	p->tgid = e->tgid;
-	if (!p->comm[0] || e->tid == e->tgid)
-		memcpy(p->comm, e->comm, sizeof(p->comm));
-}
-
 /* 0 if there is no memory. */
 static uint32_t make_task(struct csf_tasks *t, const struct csf_edge_task *e)
 {
@@ -162,11 +155,18 @@ static void add(struct csf_tasks *t, struct csf_task_row *r, const struct csf_ed
 	}
 }
 
+/* The process is named by its leader, or who is known first. */
 static void name(struct csf_tasks *t, struct csf_task_row *r, const struct csf_edge_task *e)
 {
-	r->tid = e->tid;
+	struct csf_process_row *p = csf_process_row(t, r->process);
+
 	memcpy(r->comm, e->comm, sizeof(r->comm));
-	name_process(csf_process_row(t, r->process), e);
+	if (e->tid) {
+		r->tid = e->tid;
+		p->tgid = e->tgid;
+	}
+	if (!p->comm[0] || r->tid == p->tgid)
+		memcpy(p->comm, e->comm, sizeof(p->comm));
 }
 
 static void keep(struct csf_tasks *t, struct csf_edge_list *list, const struct csf_edge_task *e)
