@@ -127,9 +127,9 @@ static void report(const struct csf_runqlat *r, struct csf_runqlat_options *o,
 
 	csf_window_compare(&w, r, a, b);
 	if (o->watch.json)
-		csf_report_json(f, csf_window_json(o, &w));
+		csf_report_json(f, csf_window_json(r, &w));
 	else
-		csf_window_print(f, o, &w);
+		csf_window_print(f, r, &w);
 	csf_report_end(&o->watch, f);
 	o->failed |= w.verify.failed > 0;
 	csf_window_free(&w);

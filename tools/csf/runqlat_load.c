@@ -145,7 +145,9 @@ int csf_runqlat_load(struct csf_runqlat *r, const struct csf_runqlat_options *o)
 
 	memset(r, 0, sizeof(*r));
 	r->options = o;
-	r->stats_fd = o->watch.stats ? bpf_enable_stats(BPF_STATS_RUN_TIME) : -1;
+	r->cost.fd = -1;
+	if (o->watch.stats)
+		csf_cost_begin(&r->cost);
 	csf_explain_begin();
 	if (o->watch.no_btf || !csf_has_btf())
 		err = csf_classic_load(r, o);
@@ -163,8 +165,7 @@ void csf_runqlat_unload(struct csf_runqlat *r)
 		munmap(r->cpus, r->nr_cpus * sizeof(*r->cpus));
 	runqlat_bpf__destroy(r->skel);
 	csf_classic_unload(r);
-	if (r->stats_fd >= 0)
-		close(r->stats_fd);
+	csf_cost_end(&r->cost);
 }
 
 static uint64_t take_max(struct csf_runqlat_cpu *cpu)
@@ -291,26 +292,21 @@ static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 	read_rows(r, &e->rows_after);
 }
 
-static void add_cost(struct csf_runqlat_cost *cost, int fd)
-{
-	struct bpf_prog_info info = { 0 };
-	__u32 size = sizeof(info);
-
-	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
-		return;
-	cost->events += info.run_cnt;
-	cost->ns += info.run_time_ns;
-	cost->skipped += info.recursion_misses;
-}
-
-static void read_cost(const struct csf_runqlat *r, struct csf_runqlat_cost *cost)
+/* Runs of the programs that the kernel left out. */
+static uint64_t count_skipped(const struct csf_runqlat *r)
 {
 	struct bpf_program *prog;
+	uint64_t n = 0;
 
-	memset(cost, 0, sizeof(*cost));
-	bpf_object__for_each_program(prog, r->object) if (bpf_program__expected_attach_type(prog) !=
-							  BPF_TRACE_ITER)
-		add_cost(cost, bpf_program__fd(prog));
+	bpf_object__for_each_program(prog, r->object)
+	{
+		struct bpf_prog_info info = { 0 };
+		__u32 size = sizeof(info);
+
+		if (!bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &size))
+			n += info.recursion_misses;
+	}
+	return n;
 }
 
 /* A task that ends during the walk may be counted as living and as gone: then once more. */
@@ -318,7 +314,7 @@ void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
 	int tries = 0;
 
-	read_cost(r, &e->cost);
+	e->skipped = count_skipped(r);
 	do {
 		walk(r, e);
 	} while (e->walked && e->before.gone_pcount != e->after.gone_pcount && ++tries < 8);

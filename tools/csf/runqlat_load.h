@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cost.h"
 #include "hist.h"
 #include "rows.h"
 #include "runqlat.h"
@@ -38,7 +39,7 @@ struct csf_runqlat {
 	unsigned int nr_cpus;
 	int rows_fd;
 	int slow_fd;
-	int stats_fd;
+	struct csf_cost cost;
 };
 
 /* Loads and attaches. 0, or the exit code after a message. */
@@ -63,12 +64,6 @@ struct csf_runqlat_counts {
 
 void csf_runqlat_read(struct csf_runqlat *r, struct csf_runqlat_counts *c);
 
-struct csf_runqlat_cost {
-	uint64_t events;
-	uint64_t ns;
-	uint64_t skipped; /* runs that the kernel left out */
-};
-
 /*
  * An edge of a window: what had been counted before and after a walk over all tasks, and what the
  * walk found. Growth of the kernel's counters is known to what happened during the walks.
@@ -81,7 +76,7 @@ struct csf_runqlat_edge {
 	struct csf_walk walk;
 	struct csf_task_counters *tasks; /* of each task, for --verify; sorted by TID */
 	size_t nr_tasks;
-	struct csf_runqlat_cost cost;
+	uint64_t skipped; /* runs of programs that the kernel left out */
 	uint64_t max_ns; /* the longest wait that has ended since the last edge */
 	bool walked;
 	bool chained; /* a window ended here, and the next one begins at the same moment */

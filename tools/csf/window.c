@@ -58,10 +58,7 @@ void csf_window_compare(struct csf_window *w, const struct csf_runqlat *r,
 				a->chained ? &a->rows_before : &a->rows_after);
 	if (r->options->watch.verify)
 		csf_runqlat_verify(&w->verify, r->options->from, a, b);
-	w->cost = b->cost;
-	w->cost.events -= a->cost.events;
-	w->cost.ns -= a->cost.ns;
-	w->cost.skipped -= a->cost.skipped;
+	w->skipped = b->skipped - a->skipped;
 }
 
 void csf_window_free(struct csf_window *w)
@@ -81,9 +78,9 @@ static void print_discarded(FILE *f, const struct csf_window *w)
 		fprintf(f, "%s%s=%" PRIu64, before, discard_names[i], w->discarded[i]);
 		before = " ";
 	}
-	if (w->cost.skipped)
-		fprintf(f, "%sskipped=%" PRIu64, before, w->cost.skipped);
-	if (*before == ' ' || w->cost.skipped)
+	if (w->skipped)
+		fprintf(f, "%sskipped=%" PRIu64, before, w->skipped);
+	if (*before == ' ' || w->skipped)
 		fprintf(f, "\n");
 }
 
@@ -104,17 +101,10 @@ static void print_rest(FILE *f, const struct csf_window *w)
 	fprintf(f, "\n");
 }
 
-static void print_cost(FILE *f, const struct csf_runqlat_options *o, const struct csf_window *w)
+void csf_window_print(FILE *f, const struct csf_runqlat *r, const struct csf_window *w)
 {
-	double seconds = csf_watch_seconds(&o->watch);
+	const struct csf_runqlat_options *o = r->options;
 
-	fprintf(f, "cost: %" PRIu64 " events, %.0f ns each, %.3f %% of a CPU\n", w->cost.events,
-		w->cost.events ? (double)w->cost.ns / (double)w->cost.events : 0.0,
-		seconds > 0 ? (double)w->cost.ns / seconds / 1e7 : 0.0);
-}
-
-void csf_window_print(FILE *f, const struct csf_runqlat_options *o, const struct csf_window *w)
-{
 	if (shows_rows(o))
 		csf_rows_print(f, &w->rows, o->by, o->unit_ns);
 	csf_hist_print_table(f, &w->hist);
@@ -125,7 +115,7 @@ void csf_window_print(FILE *f, const struct csf_runqlat_options *o, const struct
 	if (o->from == CSF_FROM_QUEUE && w->walked)
 		print_rest(f, w);
 	if (o->watch.stats)
-		print_cost(f, o, w);
+		csf_cost_print(&r->cost, r->object, f);
 	if (o->watch.verify)
 		csf_runqlat_verify_print(f, &w->verify);
 	csf_hist_print_percentiles(f, &w->hist);
@@ -145,16 +135,23 @@ static struct json_object *json_discarded(const struct csf_window *w)
 	for (i = 0; i < CSF_DISCARDS; i++)
 		if (discard_names[i])
 			add_number(o, discard_names[i], w->discarded[i]);
-	add_number(o, "skipped", w->cost.skipped);
+	add_number(o, "skipped", w->skipped);
 	return o;
 }
 
-static struct json_object *json_stats(const struct csf_window *w)
+static struct json_object *json_stats(const struct csf_runqlat *r)
 {
-	struct json_object *o = json_object_new_object();
+	struct json_object *o = NULL;
+	char *text = NULL;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
 
-	add_number(o, "events", w->cost.events);
-	add_number(o, "ns", w->cost.ns);
+	if (!f)
+		return NULL;
+	csf_cost_json(&r->cost, r->object, f);
+	if (!fclose(f))
+		o = json_tokener_parse(text);
+	free(text);
 	return o;
 }
 
@@ -166,8 +163,9 @@ static void add_kernel_growth(struct json_object *doc, const struct csf_window *
 	json_object_object_add(doc, "not_shown", json_object_new_int64(w->not_shown));
 }
 
-struct json_object *csf_window_json(const struct csf_runqlat_options *o, const struct csf_window *w)
+struct json_object *csf_window_json(const struct csf_runqlat *r, const struct csf_window *w)
 {
+	const struct csf_runqlat_options *o = r->options;
 	struct json_object *doc = json_object_new_object(), *open = json_object_new_object();
 
 	json_object_object_add(doc, "tool", json_object_new_string("runqlat"));
@@ -185,7 +183,7 @@ struct json_object *csf_window_json(const struct csf_runqlat_options *o, const s
 		json_object_object_add(doc, row_names[o->by],
 				       csf_rows_json(&w->rows, o->by, o->unit_ns));
 	if (o->watch.stats)
-		json_object_object_add(doc, "stats", json_stats(w));
+		json_object_object_add(doc, "stats", json_stats(r));
 	if (o->watch.verify)
 		json_object_object_add(doc, "verify", csf_runqlat_verify_json(&w->verify));
 	return doc;

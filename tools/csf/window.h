@@ -20,16 +20,15 @@ struct csf_window {
 	uint64_t uncertain_ns;
 	int64_t not_shown;
 	struct csf_runqlat_verify verify;
-	struct csf_runqlat_cost cost;
+	uint64_t skipped; /* runs of programs that the kernel left out */
 };
 
 extern const char *const csf_from_names[3];
 
 void csf_window_compare(struct csf_window *w, const struct csf_runqlat *r,
 			const struct csf_runqlat_edge *a, const struct csf_runqlat_edge *b);
-void csf_window_print(FILE *f, const struct csf_runqlat_options *o, const struct csf_window *w);
-struct json_object *csf_window_json(const struct csf_runqlat_options *o,
-				    const struct csf_window *w);
+void csf_window_print(FILE *f, const struct csf_runqlat *r, const struct csf_window *w);
+struct json_object *csf_window_json(const struct csf_runqlat *r, const struct csf_window *w);
 void csf_window_free(struct csf_window *w);
 
 #endif /* CSF_WINDOW_H */
