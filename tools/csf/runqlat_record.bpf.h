@@ -115,8 +115,8 @@ static __always_inline void remember_switch(__u32 tid, const char *comm)
 
 static __always_inline void who_ran(struct csf_slow *s)
 {
-	struct history *h = bpf_map_lookup_elem(&histories, &s->cpu);
-	__u32 i;
+	__u32 cpu = s->cpu, i; /* a key of its own: 5.10 takes none from a ring buffer */
+	struct history *h = bpf_map_lookup_elem(&histories, &cpu);
 
 	s->nr_ran = 0;
 	if (!h)
