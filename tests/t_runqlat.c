@@ -81,6 +81,18 @@ static void print_name(char *name, size_t size, const char *what, const struct w
 	snprintf(name, size, "%s: %s", what, w->name);
 }
 
+/* Without BTF nobody knows of a wait that is under way when the window begins. */
+static double lost_at_first(const struct way *w)
+{
+	return w->needs_btf ? 0 : 0.2;
+}
+
+/* The first wait counts whole, also what of it was before the window of 2 s. */
+static double before_window(void)
+{
+	return (double)t_json(&csf, "max_ns") / 2e9;
+}
+
 /* What is spun is run or waited for: nothing else can become of the time. */
 static void spinners(const struct way *w)
 {
@@ -103,10 +115,120 @@ static void spinners(const struct way *w)
 	part = (double)(waited + after.ran - before.ran) / (double)wall;
 	t_note("waited %.3f s, ran %.3f s of %.3f s", (double)waited / 1e9,
 	       (double)(after.ran - before.ran) / 1e9, (double)wall / 1e9);
-	CHECK(part > 0.9 && part < 1.1, "waiting and running are %.3f of the time", part);
+	CHECK(part > 0.9 - lost_at_first(w) && part < 1.1 + before_window(),
+	      "waiting and running are %.3f of the time", part);
 	part = (double)waited / (double)wall;
 	CHECK(!in_guest() || (part > 0.3 && part < 0.7), "two on a CPU: each waits %.3f", part);
 	CHECK(!t_json(&csf, "negative") && !t_json(&csf, "stale"), "discarded: %s", csf.text);
+}
+
+/* A rival of higher rank has the CPU in one piece: that piece is a wait. */
+static void fifo_rival(void *arg)
+{
+	struct sched_param param = { .sched_priority = 1 };
+
+	(void)arg;
+	t_pin(0);
+	if (sched_setscheduler(0, SCHED_FIFO, &param))
+		_exit(77);
+	t_spin_wall_ns(400 * T_MS);
+}
+
+static void outranked(const struct way *w)
+{
+	pid_t spinner = t_fork(spin, NULL), rival;
+	int status;
+
+	t_sleep_ns(50 * T_MS);
+	start(w, spinner, NULL);
+	rival = t_fork(fifo_rival, NULL);
+	waitpid(rival, &status, 0);
+	t_sleep_ns(100 * T_MS);
+	CHECK(!t_csf_stop(&csf), "exit status %d: %s", csf.status, csf.said);
+	end(spinner);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		t_skip("no SCHED_FIFO here");
+		return;
+	}
+	t_note("the longest wait is %.3f ms", (double)t_json(&csf, "max_ns") / 1e6);
+	CHECK(t_json(&csf, "max_ns") >= 380 * T_MS, "the longest wait is %llu ns",
+	      t_json(&csf, "max_ns"));
+}
+
+/* Of nice 19 the weight is 15 of 1024 + 15. */
+static void nice_spin(void *arg)
+{
+	if (nice(19) != 19)
+		_exit(1);
+	spin(arg);
+}
+
+static double part_waited(const struct way *w, pid_t pid)
+{
+	uint64_t wall;
+
+	start(w, pid, NULL);
+	wall = t_mono_ns();
+	t_sleep_ns(2 * T_SEC);
+	CHECK(!t_csf_stop(&csf), "exit status %d: %s", csf.status, csf.said);
+	wall = t_mono_ns() - wall;
+	return (double)(t_json(&csf, "total_wait_ns") + t_json(&csf, "wait_ns")) / (double)wall;
+}
+
+static void outweighed(const struct way *w)
+{
+	pid_t light, heavy;
+	double part;
+
+	if (!w->needs_btf) {
+		t_skip("a wait may last as long as the window, and be under way when that begins");
+		return;
+	}
+	light = t_fork(nice_spin, NULL);
+	heavy = t_fork(spin, NULL);
+	t_sleep_ns(50 * T_MS);
+	part = part_waited(w, light);
+	end(light);
+	end(heavy);
+	t_note("nice 19 waits %.3f of the time", part);
+	CHECK(part > 0.85 && part < 1.1 + before_window(), "nice 19 waits %.3f of the time", part);
+}
+
+#define CGROUP "/tmp/t_runqlat_cgroup"
+
+static int make_group(pid_t pid)
+{
+	char number[16];
+
+	mkdir(CGROUP, 0700);
+	if (mount("cgroup2", CGROUP, "cgroup2", 0, NULL) ||
+	    t_write(CGROUP "/cgroup.subtree_control", "+cpu") ||
+	    (mkdir(CGROUP "/t_runqlat", 0700) && errno != EEXIST) ||
+	    t_write(CGROUP "/t_runqlat/cpu.max", "20000 100000"))
+		return -1;
+	snprintf(number, sizeof(number), "%d", pid);
+	return t_write(CGROUP "/t_runqlat/cgroup.procs", number);
+}
+
+/* A quota of 20 ms in 100: the other 80 are waiting. */
+static void throttled(const struct way *w)
+{
+	pid_t pid = t_fork(spin, NULL);
+	double part = 0;
+	int made = make_group(pid);
+
+	if (!made)
+		part = part_waited(w, pid);
+	else
+		t_skip("there is no cgroup of version 2 with quotas of CPU");
+	end(pid);
+	rmdir(CGROUP "/t_runqlat");
+	umount(CGROUP);
+	rmdir(CGROUP);
+	if (made)
+		return;
+	t_note("a quota of 0.2 waits %.3f of the time", part);
+	CHECK(part > 0.7 && part < 0.9, "a quota of 0.2 waits %.3f of the time", part);
 }
 
 /* Sleeps, is preempted, wakes others, gets signals and moves: whatever a thread can go through. */
@@ -273,6 +395,9 @@ int main(void)
 	signal(SIGPIPE, SIG_IGN);
 	mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, NULL);
 	each_way("spinners", spinners, 1, 1);
+	each_way("outranked", outranked, 1, 1);
+	each_way("outweighed", outweighed, 1, 1);
+	each_way("throttled", throttled, 1, 1);
 	each_way("storm", storm_by_queue, 1, 0);
 	each_way("storm", storm_by_wakeup, 0, 1);
 	return t_done("t_runqlat");
