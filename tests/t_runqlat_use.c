@@ -377,7 +377,7 @@ static void crowds(void)
 			if (!i && !strcmp(best(), "--ns"))
 				t_skip("this kernel has no BTF");
 			else
-				crowd(ways[i], in_guest() ? 10000 : 100000);
+				crowd(ways[i], in_guest() ? 3000 : 100000);
 		}
 	}
 }
