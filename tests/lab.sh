@@ -6,16 +6,13 @@
 #	tests/lab.sh
 #
 # As root, natively (after make csf examples) or in a guest, best with 6 CPUs: VM_CPUS=6
-# tests/debian/run.sh bookworm lab. LAB_ARGS are the lab's arguments.
+# APPEND=tsc=reliable tests/debian/run.sh bookworm lab. LAB_ARGS are the lab's arguments.
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
 lab=$top/examples/lab.sh
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 failed=0
-args="-s 3 -t 1000"
-# An emulated CPU takes ten times as long: a tenth of the work makes the same task of ticker.
-[ "${CSF_ACCEL:-}" != tcg ] || args="$args -w 2000"
 
 check() { # NAME COMMAND...
 	local what="$1"
@@ -59,7 +56,7 @@ leaves_nothing() { # what was killed may take a moment to go
 
 all_holds() {
 	# shellcheck disable=SC2086 # a list
-	exits 0 sh "$lab" -o "${CSF_OUT:-$tmp}/lab" ${LAB_ARGS:-$args} && [ "$(grep -c '^ok ' "$tmp/out")" = 8 ] &&
+	exits 0 sh "$lab" -o "${CSF_OUT:-$tmp}/lab" ${LAB_ARGS:--s 3 -t 1000} && [ "$(grep -c '^ok ' "$tmp/out")" = 8 ] &&
 		head -n 1 "$tmp/out" | grep -q '^sched_rt_runtime_us is [0-9]' || return
 	sed 's/^\(not \)\{0,1\}ok /lab says: &/' "$tmp/out"
 }
@@ -115,7 +112,7 @@ stops() { # on SIGTERM, in the middle of a window with rivals
 
 usage() {
 	local args
-	for args in "-n 0" "-n x" "-r 1x" "-t -5" "-w 999999999" "-z" "D1" "A1 -q"; do
+	for args in "-n 0" "-n x" "-r 1x" "-t -5" "-w 999999999" "-z" "X1" "A1 -q"; do
 		# shellcheck disable=SC2086 # a list
 		exits 2 sh "$lab" $args && [ -s "$tmp/err" ] && [ ! -s "$tmp/out" ] || return
 	done
