@@ -288,6 +288,16 @@ static inline int t_threads(pid_t pid, pid_t *tids)
 	return n;
 }
 
+/* Until a process has as many, and they have had time to do something. */
+static inline void t_wait_threads(pid_t pid, int n)
+{
+	pid_t tids[T_MAX_THREADS];
+
+	while (t_threads(pid, tids) < n)
+		t_sleep_ns(10 * T_MS);
+	t_sleep_ns(300 * T_MS);
+}
+
 /* A file of a thread in /proc as text; the program ends if there is none. */
 static inline void t_thread_file(pid_t pid, pid_t tid, const char *name, char *text, size_t size)
 {

@@ -86,7 +86,7 @@ static void frozen(const char *options)
 
 	t_cgroup_make(&g);
 	pid = t_child_in(&g, busy_process, NULL);
-	t_sleep_ns(300 * T_MS);
+	t_wait_threads(pid, 13);
 	t_cgroup_freeze(&g, 1);
 	n = read_counts(pid, before);
 	snprintf(command, sizeof(command), "cswitch %d -T --json%s", WINDOW, options);

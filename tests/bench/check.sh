@@ -47,5 +47,6 @@ bar "a switch, module loaded, threads not registered: adds" "$(difference switch
 bar "a switch, both threads registered: adds" "$(difference switch_module_registered_insn)" instructions 180
 bar "the same while 10,000 registered threads sleep: costs" \
 	"$(awk "BEGIN { print 100 * $(value switch_10k_insn) / $(value switch_module_registered_insn) }")" % 110
+bar "a switch while csf cswitch watches: adds" "$(difference cswitch_insn)" instructions 1
 same_twice
 exit "$failed"
