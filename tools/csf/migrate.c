@@ -47,6 +47,7 @@ static void set_options(const struct csf_count *c, const struct migrate *m)
 	skel->rodata->nr_cpus = m->nr_cpus;
 	skel->rodata->use_hash = c->watch.force_hash || !csf_storage_dependable() ||
 				 !csf_storage_in_scheduler();
+	bpf_map__set_autocreate(skel->maps.wakeups, !skel->rodata->use_hash);
 	if (skel->rodata->use_hash)
 		bpf_map__set_max_entries(skel->maps.hashed_wakeups, c->watch.max_tasks);
 	bpf_map__set_max_entries(skel->maps.moves, nr_pairs(m));
