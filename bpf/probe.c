@@ -55,7 +55,10 @@ bool csf_storage_dependable(void)
 	return !csf_kernel_before(6, 2) || csf_has_symbol("bpf_task_storage_get_recur");
 }
 
-/* 6.4 takes it from BPF's own allocator; kmalloc() may wake kswapd, which takes the lock of a run queue. */
+/*
+ * 6.4 takes it from BPF's own allocator; kmalloc() may wake kswapd, which takes the lock of a run
+ * queue.
+ */
 bool csf_storage_in_scheduler(void)
 {
 	return !csf_kernel_before(6, 4);

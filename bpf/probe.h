@@ -12,7 +12,9 @@ bool csf_has_field(const char *type, const char *field); /* of a struct */
 /* Task storage that a program finds always, whoever else is at it. */
 bool csf_storage_dependable(void);
 
-/* And that may be made within the scheduler, where memory must not be asked for in the usual way. */
+/*
+ * And that may be made within the scheduler, where memory must not be asked for in the usual way.
+ */
 bool csf_storage_in_scheduler(void);
 
 #endif /* CSF_PROBE_H */

@@ -2,8 +2,8 @@
 /*
  * csf runqlat against what must be: arithmetic, and the kernel's own counters.
  *
- * Some virtual machines hide switches from tracers (they run old kernel text in some contexts). Truths that
- * need each switch are told in guests, whose kernels hide none.
+ * Some virtual machines hide switches from tracers (they run old kernel text in some contexts).
+ * Truths that need each switch are told in guests, whose kernels hide none.
  */
 #include "t_csf.h"
 
@@ -350,7 +350,9 @@ static void storm_by_queue(const struct way *w)
 	      t_json(&csf, "not_shown"));
 }
 
-/* A thread that leaves a CPU comes back by one wait: as many samples as switches, to the last one. */
+/*
+ * A thread that leaves a CPU comes back by one wait: as many samples as switches, to the last one.
+ */
 static void storm_by_wakeup(const struct way *w)
 {
 	struct t_schedstat grown;

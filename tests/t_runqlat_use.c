@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* csf runqlat as its users call it: what it prints, how it ends, and what it leaves behind: nothing. */
+/*
+ * csf runqlat as its users call it: what it prints, how it ends, and what it leaves behind:
+ * nothing.
+ */
 #include "t_csf.h"
 
 #include <linux/bpf.h>
@@ -262,7 +265,9 @@ static void short_lives(void *arg)
 	}
 }
 
-/* Where each task has its entry in a hash, it goes with the task. A hash that is too small says so. */
+/*
+ * Where each task has its entry in a hash, it goes with the task. A hash that is too small says so.
+ */
 static void crowd(const char *way, long n)
 {
 	t_csf_start(&csf, "runqlat", "--json", way, "--max-tasks", "4000");

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # Sourced by bpf.sh: what csf's watching commands cost a switch, and what others of their kind do.
+# shellcheck shell=bash disable=SC2154 # of bpf.sh
 
 tool_sbin=/usr/local/sbin:/usr/sbin:/sbin
 

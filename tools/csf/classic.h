@@ -5,7 +5,9 @@
 
 #include "runqlat_load.h"
 
-/* Loads and attaches. 0, or the exit code after a message: much cannot be told from records alone. */
+/*
+ * Loads and attaches. 0, or the exit code after a message: much cannot be told from records alone.
+ */
 int csf_classic_load(struct csf_runqlat *r, const struct csf_runqlat_options *o);
 /* Who waits now, since when they were seen to. */
 void csf_classic_walk(const struct csf_runqlat *r, struct csf_walk *walk);

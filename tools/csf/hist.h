@@ -36,7 +36,10 @@ uint64_t csf_hist_samples(const struct csf_hist *h);
 /* Where the wait lies that @per_mille of the samples do not exceed; no further than the longest. */
 struct csf_range csf_hist_percentile(const struct csf_hist *h, double per_mille);
 
-/* The samples that @later has more than @earlier; max_ns is @later's, but never outside its highest slot. */
+/*
+ * The samples that @later has more than @earlier; max_ns is @later's, but never outside its highest
+ * slot.
+ */
 void csf_hist_subtract(struct csf_hist *later, const struct csf_hist *earlier);
 
 /* The article's table, percentiles, and last its line "samples=N total_wait=X ms avg=Y us". */

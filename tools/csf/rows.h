@@ -33,7 +33,10 @@ void csf_rows_free(struct csf_rows *rows);
 const struct csf_rows_row *csf_rows_find(const struct csf_rows *rows,
 					 const struct csf_row_key *key);
 
-/* What @later has more than @earlier; those that have nothing are dropped, the longest total comes first. */
+/*
+ * What @later has more than @earlier; those that have nothing are dropped, the longest total comes
+ * first.
+ */
 int csf_rows_growth(struct csf_rows *growth, const struct csf_rows *later,
 		    const struct csf_rows *earlier);
 

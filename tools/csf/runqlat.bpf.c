@@ -126,9 +126,8 @@ static __always_inline void begin_wait(struct task_struct *p, __u64 now)
 		return;
 	}
 	if (w->since) {
-		if (same_wait(
-			    w,
-			    left)) { /* woken once more while it waits, or woken after sched_waking */
+		if (same_wait(w, left)) {
+			/* woken once more while it waits, or woken after sched_waking */
 			if (!p->on_cpu)
 				w->leaving = 0;
 			w->left = left;
@@ -245,7 +244,9 @@ int BPF_PROG(csf_wakeup_new, struct task_struct *p)
 	return 0;
 }
 
-/* It may be on its way off a CPU still; one that has not begun to leave will find itself runnable. */
+/*
+ * It may be on its way off a CPU still; one that has not begun to leave will find itself runnable.
+ */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(csf_waking, struct task_struct *p)
 {
@@ -290,7 +291,10 @@ static __always_inline void queued_until_now(struct task_struct *next, const str
 		discard(CSF_NEGATIVE);
 }
 
-/* Without last_queued, it was preempted in a state in which the kernel does not count it as waiting. */
+/*
+ * Without last_queued, it was preempted in a state in which the kernel does not count it as
+ * waiting.
+ */
 static __always_inline int queue_switch(struct task_struct *prev, struct task_struct *next,
 					bool groups)
 {

@@ -7,12 +7,15 @@
 
 /*
  * A histogram's unit (1 us, say) is cut into 8 steps. Slot i < 8 counts waits of i steps, and each
- * doubling after that has 8 slots: what the kernel counts is 12.5 % sharp, what is printed are whole doublings.
+ * doubling after that has 8 slots: what the kernel counts is 12.5 % sharp, what is printed are
+ * whole doublings.
  */
 #define CSF_FINE 8
 #define CSF_FINE_SLOTS 496
 
-/* Of a row of a breakdown: whole doublings only. Slot 0 is [0, 2) units, slot i is [2^i, 2^(i+1)). */
+/*
+ * Of a row of a breakdown: whole doublings only. Slot 0 is [0, 2) units, slot i is [2^i, 2^(i+1)).
+ */
 #define CSF_ROW_SLOTS 62
 
 enum csf_from { CSF_FROM_WAKEUP, CSF_FROM_QUEUE, CSF_FROM_WAKING };

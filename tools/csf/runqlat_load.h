@@ -49,7 +49,9 @@ void csf_runqlat_unload(struct csf_runqlat *r);
 /* Maps what each CPU counts. 0, or a negative error. */
 int csf_runqlat_map(struct csf_runqlat *r, int cpus_fd);
 
-/* Notes who waits already, so that the end of such a wait is not taken for a task out of nowhere. */
+/*
+ * Notes who waits already, so that the end of such a wait is not taken for a task out of nowhere.
+ */
 void csf_runqlat_mark(struct csf_runqlat *r);
 
 /* The sums over all CPUs at a moment. */
@@ -85,7 +87,10 @@ struct csf_runqlat_edge {
 void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e);
 void csf_runqlat_first_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e);
 
-/* The next window begins where this one ended, when @b was begun: @a is that edge, @b is free for another. */
+/*
+ * The next window begins where this one ended, when @b was begun: @a is that edge, @b is free for
+ * another.
+ */
 void csf_runqlat_next(struct csf_runqlat_edge *a, struct csf_runqlat_edge *b);
 void csf_runqlat_edge_free(struct csf_runqlat_edge *e);
 

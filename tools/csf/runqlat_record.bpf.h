@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Counting a wait: for the programs that read tasks and for those that have only tracepoint records. */
+/*
+ * Counting a wait: for the programs that read tasks and for those that have only tracepoint
+ * records.
+ */
 #ifndef CSF_RUNQLAT_RECORD_BPF_H
 #define CSF_RUNQLAT_RECORD_BPF_H
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * The kernel's clock and ours are read at different moments of a switch and of a wakeup: so much may
- * one wait differ, and so much a long one, by the rates of two clocks.
+ * The kernel's clock and ours are read at different moments of a switch and of a wakeup: so much
+ * may one wait differ, and so much a long one, by the rates of two clocks.
  */
 #define SLACK_NS 20000
 #define SLACK_PART 1000

@@ -9,7 +9,9 @@
 
 #include "runqlat_load.h"
 
-/* Counts at an edge are known to what happened while all tasks were walked over: at least, at most. */
+/*
+ * Counts at an edge are known to what happened while all tasks were walked over: at least, at most.
+ */
 struct csf_verified {
 	struct csf_row_key key;
 	char comm[16];

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Which slot of a histogram a wait is in: for BPF programs, which have no instruction for a logarithm. */
+/*
+ * Which slot of a histogram a wait is in: for BPF programs, which have no instruction for a
+ * logarithm.
+ */
 #ifndef CSF_SLOTS_H
 #define CSF_SLOTS_H
 
@@ -32,7 +35,10 @@ static inline __u32 csf_log2(__u64 v)
 	return r | v >> 1;
 }
 
-/* In steps of the unit. A division takes longer than all the rest; 274877907 / 2^35 is 1 / 125, exact for 32 bits. */
+/*
+ * In steps of the unit. A division takes longer than all the rest; 274877907 / 2^35 is 1 / 125,
+ * exact for 32 bits.
+ */
 static inline __u64 csf_steps(__u64 ns, __u64 unit_ns)
 {
 	if (ns >> 56)

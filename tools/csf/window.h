@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A window of csf runqlat that is over: the differences between its edges, and how they are shown. */
+/*
+ * A window of csf runqlat that is over: the differences between its edges, and how they are shown.
+ */
 #ifndef CSF_WINDOW_H
 #define CSF_WINDOW_H
 
