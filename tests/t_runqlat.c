@@ -8,6 +8,7 @@
 #include "t_csf.h"
 
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 static struct t_csf csf;
 
@@ -93,6 +94,13 @@ static double before_window(void)
 	return (double)t_json(&csf, "max_ns") / 2e9;
 }
 
+/* A wait may be lost because its end was. */
+static int hidden(void)
+{
+	return !in_guest() &&
+	       t_json(&csf, "unseen_start") + t_json(&csf, "unseen_end") + t_json(&csf, "stale");
+}
+
 /* What is spun is run or waited for: nothing else can become of the time. */
 static void spinners(const struct way *w)
 {
@@ -115,30 +123,56 @@ static void spinners(const struct way *w)
 	part = (double)(waited + after.ran - before.ran) / (double)wall;
 	t_note("waited %.3f s, ran %.3f s of %.3f s", (double)waited / 1e9,
 	       (double)(after.ran - before.ran) / 1e9, (double)wall / 1e9);
-	CHECK(part > 0.9 - lost_at_first(w) && part < 1.1 + before_window(),
+	CHECK((part > 0.9 - lost_at_first(w) || hidden()) && part < 1.1 + before_window(),
 	      "waiting and running are %.3f of the time", part);
 	part = (double)waited / (double)wall;
 	CHECK(!in_guest() || (part > 0.3 && part < 0.7), "two on a CPU: each waits %.3f", part);
 	CHECK(!t_json(&csf, "negative") && !t_json(&csf, "stale"), "discarded: %s", csf.text);
 }
 
-/* A rival of higher rank has the CPU in one piece: that piece is a wait. */
+/* The longest time for which the rival had the CPU without leaving it. */
+static uint64_t *stretch;
+
+static long switched(void)
+{
+	struct rusage ru;
+
+	getrusage(RUSAGE_SELF, &ru);
+	return ru.ru_nvcsw + ru.ru_nivcsw;
+}
+
 static void fifo_rival(void *arg)
 {
 	struct sched_param param = { .sched_priority = 1 };
+	uint64_t begin, since, now;
+	long switches;
 
 	(void)arg;
 	t_pin(0);
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		_exit(77);
-	t_spin_wall_ns(400 * T_MS);
+	begin = since = t_mono_ns();
+	switches = switched();
+	do {
+		now = t_mono_ns();
+		if (switched() != switches) {
+			switches = switched();
+			since = t_mono_ns();
+		} else if (now - since > *stretch) {
+			*stretch = now - since;
+		}
+	} while (now < begin + 400 * T_MS);
 }
 
+/* A rival of higher rank has the CPU in one piece: that piece is a wait. */
 static void outranked(const struct way *w)
 {
 	pid_t spinner = t_fork(spin, NULL), rival;
+	unsigned long long longest;
 	int status;
 
+	stretch = mmap(NULL, sizeof(*stretch), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
 	t_sleep_ns(50 * T_MS);
 	start(w, spinner, NULL);
 	rival = t_fork(fifo_rival, NULL);
@@ -146,13 +180,18 @@ static void outranked(const struct way *w)
 	t_sleep_ns(100 * T_MS);
 	CHECK(!t_csf_stop(&csf), "exit status %d: %s", csf.status, csf.said);
 	end(spinner);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+	if (!WIFEXITED(status) || WEXITSTATUS(status)) {
 		t_skip("no SCHED_FIFO here");
 		return;
 	}
-	t_note("the longest wait is %.3f ms", (double)t_json(&csf, "max_ns") / 1e6);
-	CHECK(t_json(&csf, "max_ns") >= 380 * T_MS, "the longest wait is %llu ns",
-	      t_json(&csf, "max_ns"));
+	longest = t_json(&csf, "max_ns");
+	if (longest < t_json(&csf, "wait_ns"))
+		longest = t_json(&csf, "wait_ns"); /* others had the CPU after the rival */
+	t_note("the longest wait is %.3f ms, for a stretch of %.3f", (double)longest / 1e6,
+	       (double)*stretch / 1e6);
+	CHECK(hidden() || longest + T_MS >= *stretch,
+	      "the longest wait is %llu ns, but a rival had the CPU for %llu", longest,
+	      (unsigned long long)*stretch);
 }
 
 /* Of nice 19 the weight is 15 of 1024 + 15. */
@@ -191,7 +230,8 @@ static void outweighed(const struct way *w)
 	end(light);
 	end(heavy);
 	t_note("nice 19 waits %.3f of the time", part);
-	CHECK(part > 0.85 && part < 1.1 + before_window(), "nice 19 waits %.3f of the time", part);
+	CHECK((part > 0.85 || hidden()) && part < 1.1 + before_window(),
+	      "nice 19 waits %.3f of the time", part);
 }
 
 #define CGROUP "/tmp/t_runqlat_cgroup"
@@ -356,7 +396,7 @@ static void storm_by_queue(const struct way *w)
 static void storm_by_wakeup(const struct way *w)
 {
 	struct t_schedstat grown;
-	unsigned long long switches, samples, slack;
+	unsigned long long switches, samples;
 
 	stormy(w, &grown, &switches);
 	samples = t_json(&csf, "samples");
@@ -365,10 +405,28 @@ static void storm_by_wakeup(const struct way *w)
 	      "%llu samples, but it left a CPU %llu times: %s", samples, switches, csf.text);
 	CHECK(samples <= switches + 1, "%llu samples, but it left a CPU %llu times", samples,
 	      switches);
-	slack = grown.times * 20000 + grown.waited / 1000;
-	CHECK(!in_guest() || t_json(&csf, "total_wait_ns") + slack >= grown.waited,
+	/* clocks of CPUs between which it moved differ, and a guest's CPU stops where it likes */
+	CHECK(!in_guest() || t_json(&csf, "total_wait_ns") >= grown.waited / 10 * 9,
 	      "%llu ns waited, less than run_delay's %llu", t_json(&csf, "total_wait_ns"),
 	      grown.waited);
+}
+
+/* It compares itself with the kernel: to the nanosecond, if all switches are shown. */
+static void verified(const struct way *w)
+{
+	pid_t a = t_fork(spin, NULL), b = t_fork(spin, NULL);
+	unsigned long long outside, not_shown;
+
+	start(w, a, "--verify");
+	t_sleep_ns(T_SEC);
+	t_csf_stop(&csf);
+	end(a);
+	end(b);
+	outside = t_json(&csf, "outside");
+	not_shown = t_json(&csf, "not_shown");
+	CHECK(csf.status == (outside ? 1 : 0), "exit status %d, %llu outside", csf.status, outside);
+	CHECK(!outside || (not_shown && !in_guest()), "outside: %s", csf.text);
+	CHECK(t_json(&csf, "run_delay_ns") > 100 * T_MS, "nobody was compared: %s", csf.text);
 }
 
 static void each_way(const char *what, void (*fn)(const struct way *), int queue, int wakeup)
@@ -400,6 +458,7 @@ int main(void)
 	each_way("outranked", outranked, 1, 1);
 	each_way("outweighed", outweighed, 1, 1);
 	each_way("throttled", throttled, 1, 1);
+	each_way("verified", verified, 1, 0);
 	each_way("storm", storm_by_queue, 1, 0);
 	each_way("storm", storm_by_wakeup, 0, 1);
 	return t_done("t_runqlat");

@@ -228,7 +228,7 @@ static void over(void)
 	      t_json(&csf, "tid"), a);
 	CHECK(to < t_mono_ns() && to > t_mono_ns() - 10 * T_SEC, "at %llu", to);
 	snprintf(number, sizeof(number), "%d", b);
-	CHECK(strstr(csf.text, number), "%s did not run: %.300s", number, csf.text);
+	CHECK(!in_guest() || strstr(csf.text, number), "%s did not run: %.300s", number, csf.text);
 }
 
 static void breakdowns(void)
