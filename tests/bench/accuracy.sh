@@ -13,6 +13,7 @@ set -eu
 here=$(dirname "$(realpath "$0")")
 top=$(realpath "$here"/../..)
 . "$top"/scripts/say.sh
+. "$here"/rounds.sh
 
 ops="sleep_10ms spin_30ms two_spinners_60ms read_direct_32 vfork_10ms"
 
@@ -64,14 +65,6 @@ read_perf_sched() { # before the first run comes the wait for us
 		}'
 }
 
-await() { # COMMAND...
-	for _ in $(seq 100); do
-		! "$@" || return 0
-		sleep 0.1
-	done
-	die "'$*' does not come true: see $tmp"
-}
-
 is_ready() { grep -q '^ready ' "$tmp"/op; }
 is_done() { grep -q ' preempted ' "$tmp"/op; }
 
@@ -82,15 +75,15 @@ watch() { # TOOL OPERATION
 	"$out"/accuracy "$file" "$2" <"$tmp"/go >"$tmp"/op &
 	watched=$!
 	exec 3>"$tmp"/go
-	await is_ready
+	wait_until is_ready
 	pid=$(awk '$1 == "ready" { print $2 }' "$tmp"/op)
 	read -ra command <<<"$(command_of "$1")"
 	[ "$1" = perf_sched ] || command+=("$pid")
 	"${command[@]}" >"$tmp"/said 2>&1 &
 	tool=$!
-	sleep 2 # to attach: tools do not tell
+	wait_until attached "$tool"
 	echo >&3
-	await is_done
+	wait_until is_done
 	sleep 0.2
 	kill -INT "$tool"
 	wait "$tool" || true
@@ -131,7 +124,7 @@ serve() {
 	export CSF_SOCKET=$tmp/socket
 	"$top"/build/csf serve --socket "$CSF_SOCKET" &
 	service=$!
-	await [ -S "$CSF_SOCKET" ]
+	wait_until [ -S "$CSF_SOCKET" ]
 }
 
 table() {

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2154
-# Sourced by the scripts that measure in rounds: each round measures everything once, so that whatever
-# disturbs the machine disturbs all alike, and a value is the median of the rounds. They set top, results
-# and values, and source scripts/say.sh.
+# Sourced by the scripts that measure beside other programs, mostly in rounds: each round measures
+# everything once, so that whatever disturbs the machine disturbs all alike, and a value is the median of
+# the rounds. They set top, results and values, and source scripts/say.sh.
 
-# By processes of their own; the best of three, since neighbours on a host can only add.
+# By processes of their own; the best of three, since neighbours on a host can only add. One that sees
+# itself disturbed too much fails, says so, and does not count.
 ns() { # NAME MEASURE
 	for _ in 1 2 3; do
-		"$top"/build/tests/bench_guest ns "$2"
+		"$top"/build/tests/bench_guest ns "$2" || true
 	done | sort -k2,2g | awk -v name="$1" 'NR == 1 { print name "_ns", $2 }' >>"$results"
 }
 
 wait_until() { # COMMAND...
-	for _ in $(seq 100); do
+	for _ in $(seq 150); do
 		sleep 0.1
 		! "$@" || return 0
 	done
-	die "it does not start"
+	die "it does not start: '$*' does not come true"
+}
+
+# Has a tracer that does not tell begun to trace? Some take seconds, and have their last event later.
+attached() { # PID
+	kill -0 "$1" 2>/dev/null || die "the tracer ends by itself"
+	readlink /proc/"$1"/fd/* | grep -q 'perf_event\|bpf_link' && sleep 0.5
 }
 
 stop() { # what the caller has started as $running

@@ -20,7 +20,6 @@ command_of() { # TRACER
 	offcputime) echo offcputime 1000 ;;
 	perf_stat) echo perf stat -a -e task-clock,context-switches ;;
 	perf_sched_record) echo perf sched record -q -o "$tmp"/perf.data ;;
-	perf_trace) echo perf trace -a -s -o /dev/null ;;
 	bpftrace) echo bpftrace -e \
 		'tracepoint:sched:sched_switch{@[args->prev_pid]=nsecs;}' ;;
 	esac
@@ -31,8 +30,7 @@ trace() { # TRACER
 	read -ra command <<<"$(command_of "$1")"
 	"${command[@]}" >/dev/null 2>&1 &
 	running=$!
-	sleep 1.5 # to attach: tracers do not tell
-	kill -0 "$running" 2>/dev/null || die "'${command[*]}' ends by itself"
+	wait_until attached "$running"
 	ns "switch_$1" switch_base
 	stop
 	rm -f "$tmp"/perf.data*
@@ -40,7 +38,7 @@ trace() { # TRACER
 
 find_tracers() {
 	local t
-	for t in runqlat cpudist offcputime perf_stat perf_sched_record perf_trace bpftrace; do
+	for t in runqlat cpudist offcputime perf_stat perf_sched_record bpftrace; do
 		if command -v "${t%%_*}" >/dev/null; then
 			tracers="$tracers $t"
 		else
