@@ -72,6 +72,17 @@ debian_sources() { # SUITE...
 	done
 }
 
+# For a private apt: a suite's kernels, on top of the suite that it is an addition to.
+debian_suite() { # APT_DIR SUITE BASE
+	if [ "$2" = "$3" ]; then
+		debian_sources "$3" >"$1"/sources.list
+		: >"$1"/preferences
+	else
+		debian_sources "$3" "$2" >"$1"/sources.list
+		printf 'Package: linux-*\nPin: release n=%s\nPin-Priority: 900\n' "$2" >"$1"/preferences
+	fi
+}
+
 # An apt that knows only DIR/sources.list and DIR/preferences and keeps all its state in DIR.
 private_apt_init() { # DIR [DPKG_STATUS]: with the host's, it installs on the host
 	mkdir -p "$1"/lists/partial "$1"/cache/archives/partial "$1"/empty

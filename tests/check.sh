@@ -4,10 +4,11 @@
 #
 #	tests/check.sh [--total] STAGE...
 #
-# unit: what runs in user space. bookworm: the module on Linux 6.1. icount: on 6.1 with a clock that counts
-# instructions. newest: on the newest kernel of tests/debian/KERNELS. virtme: through virtme-ng, with the
-# running kernel, or KREL=, or 6.1. bpf: the BPF service on this machine, as root. bpf_guest: on 6.1. arm64: it
-# compiles there. harness: guests that misbehave must be noticed. packages: those for Debian, in a guest with systemd.
+# lint: faults that show without running anything. unit: what runs in user space. bookworm: the module on Linux 6.1.
+# icount: on 6.1 with a clock that counts instructions. newest: on the newest kernel of tests/debian/KERNELS.
+# virtme: through virtme-ng, with the running kernel, or KREL=, or 6.1. bpf: the BPF service on this machine, as root.
+# bpf_guest: on 6.1. arm64: it compiles there. harness: guests that misbehave must be noticed. packages: those for
+# Debian, in a guest with systemd.
 #
 # The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
 # "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
@@ -17,6 +18,7 @@ top=$(realpath "$(dirname "$0")"/..)
 logs=$top/build/check
 cd "$top" || exit 1
 
+stage_lint() { scripts/lint.sh; }
 stage_unit() {
 	local status=0
 	scripts/version.sh || status=1
@@ -42,7 +44,7 @@ stage_bpf() {
 	tests/csf.sh || status=1
 	tests/watch.sh || status=1
 	for test in $(make -s --no-print-directory list-serve-tests list-watch-tests); do build/tests/t_"$test" || status=1; done
-	return $status
+	return "$status"
 }
 stage_arm64() { tests/arm64.sh; }
 stage_bpf_guest() { WRITER=bpf tests/debian/run.sh bookworm; }
@@ -58,7 +60,7 @@ stage_virtme() {
 	KREL=$release tests/vm.sh
 }
 
-newest_suite() { awk '!/^#/ { print $3, $1 }' tests/debian/KERNELS | sort -V | tail -n 1 | cut -d ' ' -f 2; }
+newest_suite() { awk '!/^#/ && $4 == "amd64" { print $5, $1 }' tests/debian/KERNELS | sort -V | tail -n 1 | cut -d ' ' -f 2; }
 
 guest_release() { # SUITE: of the kernel in its root file system
 	local kernel

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# Make DIR/rootfs: a Debian SUITE with its newest kernel, that kernel's headers and its compiler.
+# Make DIR/rootfs: what line NAME of KERNELS says: a Debian suite with its newest kernel, headers and compiler.
 #
-#	tests/debian/rootfs.sh SUITE DIR [PACKAGE...]
+#	tests/debian/rootfs.sh NAME DIR [PACKAGE...]
 #
 # With these packages, too. An existing one is kept, unless the mirror has another kernel (asked at most once a day; CHECK=1 asks
 # now). Offline, an existing one is good enough. MIRROR= overrides the host's Debian mirror.
@@ -11,27 +11,16 @@ here=$(dirname "$(realpath "$0")")
 . "$here"/../../scripts/say.sh
 . "$here"/../../scripts/mirror.sh
 
-packages="linux-image-amd64 linux-headers-amd64 gcc libc6-dev make kmod busybox-static"
-
-configure_apt() { # where packages of this suite come from; kernels from the suite itself, not its base
-	if [ "$suite" = "$base" ]; then
-		debian_sources "$base" >"$apt"/sources.list
-	else
-		debian_sources "$base" "$suite" >"$apt"/sources.list
-		printf 'Package: linux-*\nPin: release n=%s\nPin-Priority: 900\n' "$suite" >"$apt"/preferences
-	fi
-}
-
 installed_kernel() {
-	dpkg-query --admindir="$dir"/rootfs/var/lib/dpkg -W -f '${Version}' linux-image-amd64 2>/dev/null
+	dpkg-query --admindir="$dir"/rootfs/var/lib/dpkg -W -f '${Version}' "linux-image-$image" 2>/dev/null
 }
 
 mirrors_kernel() {
-	private_apt "$apt" apt-cache policy linux-image-amd64 | sed -n 's/^ *Candidate: //p'
+	private_apt "$apt" apt-cache policy "linux-image-$image" | sed -n 's/^ *Candidate: //p'
 }
 
 update_lists() {
-	progress "looking for the newest kernel of $suite" "$dir"/apt.log \
+	progress "looking for the newest kernel of $name" "$dir"/apt.log \
 		private_apt "$apt" apt-get update --error-on=any
 }
 
@@ -47,7 +36,7 @@ fresh() { # the rootfs is there, whole, and checked within a day
 still_current() {
 	[ -e "$dir"/rootfs.checked ] && ! other_packages || return 1
 	if ! update_lists 2>"$dir"/apt.err; then
-		note "$me: the mirror does not answer; using the $suite of $(date -r "$dir"/rootfs.checked +%F)"
+		note "$me: the mirror does not answer; using the $name of $(date -r "$dir"/rootfs.checked +%F)"
 		return 0
 	fi
 	[ "$(installed_kernel)" = "$(mirrors_kernel)" ] && touch "$dir"/rootfs.checked
@@ -71,7 +60,7 @@ build() {
 	apt_download_conf >"$dir"/download.conf
 	for try in 1 2 3; do
 		as_root rm -rf --one-file-system "$dir"/rootfs.new
-		if bootstrap "building a Debian $suite root file system"; then
+		if bootstrap "building a Debian $name root file system"; then
 			as_root rm -rf --one-file-system "$dir"/rootfs "$dir"/rootfs.checked
 			as_root mv "$dir"/rootfs.new "$dir"/rootfs
 			echo "$packages" >"$dir"/rootfs.packages
@@ -80,18 +69,19 @@ build() {
 		fi
 		[ "$try" = 3 ] || { note "$me: trying again"; sleep $((try * 5)); }
 	done
-	die "Debian $suite could not be fetched from $(debian_mirror), three times; is the network up? (MIRROR=URL names another mirror)"
+	die "Debian $name could not be fetched from $(debian_mirror), three times; is the network up? (MIRROR=URL names another mirror)"
 }
 
 [ "${1:-}" != -h ] || usage "$0"
-[ $# -ge 2 ] || usage_error "needs SUITE and DIR"
-suite=$1 dir=$(realpath -m "$2") apt=$(realpath -m "$2")/apt
-default_packages=$packages packages="$packages${3:+ ${*:3}}"
-base=$(awk -v s="$suite" '$1 == s { print $2 }' "$here"/KERNELS)
-[ -n "$base" ] || usage_error "$here/KERNELS has no suite '$suite'"
+[ $# -ge 2 ] || usage_error "needs NAME and DIR"
+name=$1 dir=$(realpath -m "$2") apt=$(realpath -m "$2")/apt
+read -r suite base image < <(awk -v n="$name" '$1 == n { print $2, $3, $4 }' "$here"/KERNELS) ||
+	usage_error "$here/KERNELS has no line '$name'"
+default_packages="linux-image-$image linux-headers-$image gcc libc6-dev make kmod busybox-static"
+packages="$default_packages${3:+ ${*:3}}"
 fresh && exit
 mkdir -p "$dir"
 need_tools check mmdebstrap apt-get
 private_apt_init "$apt"
-configure_apt
+debian_suite "$apt" "$suite" "$base"
 still_current || build

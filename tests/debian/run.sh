@@ -39,7 +39,7 @@ parse() {
 	suite=$1
 	shift
 	tests=$*
-	series=$(suite_field 3)
+	series=$(suite_field 5)
 	[ -n "$series" ] || usage_error "$here/KERNELS has no suite '$suite'"
 	[ -n "$tests" ] || tests=$(make -s --no-print-directory -C "$top" "list-${WRITER:+$WRITER-}tests") ||
 		usage_error "there is no writer '$WRITER'"
@@ -119,7 +119,7 @@ lock
 find_kernel
 build_tree
 vm_choose_accel "$kernel" "$top"/build
-arguments=$(vm_kernel_arguments "$(suite_field 4 all)")
+arguments=$(vm_kernel_arguments "$(suite_field 7 all)")
 pack
 echo "# Debian $suite, Linux $release, $vm_accel_why"
 vm_start "$kernel" "$vm_dir"/initramfs "$VM_TIMEOUT" "$arguments"
