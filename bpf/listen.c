@@ -34,7 +34,7 @@ static int bind_socket(int fd, const char *path)
 		errno = EEXIST;
 		return -1;
 	}
-	strcpy(a.sun_path, path);
+	memcpy(a.sun_path, path, strlen(path)); /* the rest is zeros */
 	probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (probe < 0)
 		return -1;
@@ -153,5 +153,5 @@ int csf_peer_pidfd(int fd, pid_t pid)
 		return pidfd;
 	if (errno != ENOPROTOOPT && errno != EOPNOTSUPP && errno != EINVAL)
 		return -1;
-	return syscall(SYS_pidfd_open, pid, 0);
+	return (int)syscall(SYS_pidfd_open, pid, 0);
 }

@@ -118,7 +118,7 @@ static int next_in_state(const struct csf_pages *p, enum chunk_state state)
 	for (i = 1; i <= CSF_MAX_CHUNKS; i++) {
 		number = (p->last_number + i) % CSF_MAX_CHUNKS;
 		if (p->chunks[number].state == state)
-			return number;
+			return (int)number;
 	}
 	return -1;
 }
@@ -195,7 +195,7 @@ static int wanted_size(const struct csf_pages *p)
 
 		if (now > lack) {
 			lack = now;
-			best = i;
+			best = (int)i;
 		}
 	}
 	return best;

@@ -396,7 +396,7 @@ static void answer_chunk(struct csf_service *s, struct conn *conn, const struct 
 		conn_error(s, conn, EACCES);
 		return;
 	}
-	fd = csf_pages_fd(s->pages, chunk);
+	fd = csf_pages_fd(s->pages, (int)chunk);
 	r.chunk = chunk;
 	r.size = csf_pages_slots(s->owners[chunk].size) * CSF_SLOT_SIZE;
 	conn_reply(s, conn, &r, &fd, 1);
@@ -567,11 +567,12 @@ static int make_socket(struct csf_service *s)
 {
 	s->listen_fd = s->o.socket ? csf_listen(s->o.socket) : s->o.listen_fd;
 	s->unlink_socket = s->o.socket && s->listen_fd >= 0;
-	if (s->listen_fd < 0)
+	if (s->listen_fd < 0) {
 		fprintf(stderr, "csf: cannot listen on %s: %s\n",
-			*s->o.socket ? s->o.socket : "a socket without a path", strerror(errno));
-	if (s->listen_fd < 0)
+			s->o.socket && *s->o.socket ? s->o.socket : "a socket without a path",
+			strerror(errno));
 		return -1;
+	}
 	csf_refuse_descriptors(s->listen_fd);
 	if (csf_pass_credentials(s->listen_fd)) {
 		perror("csf: cannot learn who asks");
@@ -675,14 +676,13 @@ void csf_service_stop(struct csf_service *s)
 {
 	unsigned int i;
 
-	/*
-	 * first, so that clients that lose their pages find no service rather than one that is busy
-	 */
+	/* first: clients that lose their pages then find no service, not one that is busy */
 	if (s->unlink_socket)
 		unlink(s->o.socket);
 	if (s->listen_fd >= 0)
 		close(s->listen_fd);
-	while (s->conns)
+	while (s->conns) /* conn->link of the first points to it */
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 		conn_close(s, s->conns);
 	for (i = 0; i < CLIENT_BUCKETS; i++)
 		while (s->clients[i])

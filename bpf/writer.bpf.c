@@ -503,7 +503,7 @@ static __always_inline int take_slot(struct csf_chunk *use)
 			continue;
 		was = __sync_fetch_and_or(&use->used[w & 3], bit);
 		if (!(was & bit))
-			return slot;
+			return (int)slot;
 	}
 	return -1;
 }
@@ -514,7 +514,7 @@ static __always_inline int remember(struct task_struct *p, const struct csf_ref 
 	struct csf_ref *made;
 
 	if (use_hash)
-		return bpf_map_update_elem(&hashed_refs, &tid, ref, BPF_ANY);
+		return (int)bpf_map_update_elem(&hashed_refs, &tid, ref, BPF_ANY);
 	made = bpf_task_storage_get(&refs, p, (void *)ref, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	return made ? 0 : -ENOMEM;
 }

@@ -6,7 +6,7 @@
 #include "uapi/coarse_stat_fs.h"
 
 #define CSF_PAGE_SIZE 4096
-#define CSF_MAX_CHUNKS 16384	/* inner maps that can exist at one time */
+#define CSF_MAX_CHUNKS 16384 /* inner maps that can exist at one time */
 #define CSF_CHUNK_SLOTS_MAX 256 /* pages of the largest inner map */
 #define CSF_MAX_CLIENTS 16384
 #define CSF_MAX_HASHED 65536 /* registered threads where task storage is not dependable */
@@ -37,7 +37,7 @@ struct csf_client {
 /* A registered thread. */
 struct csf_ref {
 	__u64 start_time; /* tells whose it is where the TID is the key */
-	__u64 woken_ns;	  /* the last wakeup; other CPUs write it while the owner reads its page */
+	__u64 woken_ns; /* the last wakeup; other CPUs write it while the owner reads its page */
 	__u32 chunk;
 	__u32 slot;
 };
@@ -51,7 +51,7 @@ struct csf_cpu_irqs {
 /* Why something did not go as it should; counters of the service. */
 enum csf_lost {
 	CSF_LOST_STORAGE, /* no task storage could be made: the thread was not registered */
-	CSF_LOST_RACE,	  /* switched too often while registering */
+	CSF_LOST_RACE, /* switched too often while registering */
 	CSF_LOST_MAX,
 };
 

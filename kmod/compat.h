@@ -16,7 +16,7 @@
 #ifndef CONFIG_X86_64
 #error "coarse_stat_fs reads the TSC: it is for x86-64 only"
 #endif
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
+#if KERNEL_VERSION(6, 1, 0) > LINUX_VERSION_CODE
 #error "coarse_stat_fs needs Linux 6.1 or later"
 #endif
 #ifndef CONFIG_PREEMPT_NOTIFIERS

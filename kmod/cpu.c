@@ -90,6 +90,7 @@ static void csf_cpu_update(struct work_struct *work)
 	csf_write_end(&page->seq);
 	preempt_enable();
 }
+
 static DECLARE_WORK(csf_cpu_work, csf_cpu_update);
 
 static ktime_t csf_period(void)

@@ -14,12 +14,12 @@
 static inline void csf_write_begin(u32 *seq)
 {
 	++*seq;
-	smp_wmb();
+	smp_wmb(); /* odd before anything else changes: a reader loads it first, too */
 }
 
 static inline void csf_write_end(u32 *seq)
 {
-	smp_wmb();
+	smp_wmb(); /* everything before even: a reader loads it last, too */
 	++*seq;
 }
 

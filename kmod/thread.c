@@ -46,7 +46,7 @@ struct csf_thread {
 	bool moved_asleep; /* see csf_migrate_probe() */
 	union {
 		struct llist_node dead; /* from the last switch to csf_bury() */
-		struct rcu_head rcu;	/* from there to csf_bury_rcu() */
+		struct rcu_head rcu; /* from there to csf_bury_rcu() */
 	};
 };
 
@@ -112,6 +112,7 @@ static void csf_probe_stop(struct work_struct *work)
 	}
 	mutex_unlock(&csf_probe_lock);
 }
+
 static DECLARE_DELAYED_WORK(csf_probe_stop_work, csf_probe_stop);
 
 static int csf_probe_get(void)
@@ -155,10 +156,23 @@ static void csf_probe_exit(void)
 	tracepoint_synchronize_unregister();
 }
 #else
-static int csf_probe_get(void) { return 0; }
-static void csf_probe_put(void) { }
-static int csf_probe_init(void) { return 0; }
-static void csf_probe_exit(void) { }
+static int csf_probe_get(void)
+{
+	return 0;
+}
+
+static void csf_probe_put(void)
+{
+}
+
+static int csf_probe_init(void)
+{
+	return 0;
+}
+
+static void csf_probe_exit(void)
+{
+}
 #endif
 
 static __always_inline bool csf_was_moved(const struct csf_thread *t)
@@ -239,7 +253,7 @@ struct csf_clock {
 
 static DEFINE_PER_CPU(struct csf_clock, csf_clocks);
 static u64 csf_clock_max_age; /* cycles */
-static u32 csf_flags_now;     /* csf_flags() at the last renewal on any CPU */
+static u32 csf_flags_now; /* csf_flags() at the last renewal on any CPU */
 
 /* Called in sched_in. A long gap between the two clocks (SMI, stolen vCPU) spoils an attempt. */
 static void csf_clock_renew(void)
@@ -348,14 +362,11 @@ static void csf_sched_in(struct preempt_notifier *notifier, int cpu)
 		return csf_switch_in_slow(t, cpu, now);
 	if (p->state != CSF_RUNQ) {
 		u64 queued = csf_queued(p);
+		bool stayed = current->sched_info.pcount == p->pcount; /* in the queue, that is */
 
-		if (current->sched_info.pcount == p->pcount) {
-			waited = 0; /* it never left the queue */
-		} else if (unlikely(queued >= NSEC_PER_SEC / 4)) {
+		if (unlikely(!stayed && queued >= NSEC_PER_SEC / 4))
 			return csf_switch_in_slow(t, cpu, now); /* or else it overflows */
-		} else {
-			waited = clamp_t(s64, age - (queued * csf_cyc_per_ns >> 32), 0, past);
-		}
+		waited = stayed ? 0 : clamp_t(s64, age - (queued * csf_cyc_per_ns >> 32), 0, past);
 	}
 	csf_switch_in(t, cpu, now, past, waited);
 }
@@ -533,8 +544,9 @@ static int csf_thread_mmap(struct file *file, struct vm_area_struct *vma)
 	struct csf_thread *t = file->private_data;
 	int err = csf_mmap_check(vma, PAGE_SIZE);
 
-	return err ?: remap_pfn_range(vma, vma->vm_start, virt_to_phys(t->page) >> PAGE_SHIFT,
-				      PAGE_SIZE, vma->vm_page_prot);
+	return err   ?:
+		       remap_pfn_range(vma, vma->vm_start, virt_to_phys(t->page) >> PAGE_SHIFT,
+				       PAGE_SIZE, vma->vm_page_prot);
 }
 
 const struct file_operations csf_thread_fops = {

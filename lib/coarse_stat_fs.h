@@ -141,7 +141,7 @@ static inline int csf_snap_fail_(struct csf_snap *s)
 
 /* Another thread may still read a page whose writer is gone: it stays mapped, unused. */
 __attribute__((noinline)) CSF_SHARED_ int csf_cpu_gone_(const struct csf_cpu_page *page,
-							 uint64_t updated_ns)
+							uint64_t updated_ns)
 {
 	uint64_t max_ns = CSF_STALE_NS_ + 2000ull * page->period_us;
 
@@ -196,6 +196,7 @@ static inline uint64_t csf_self_copy_(const struct csf_tls_ *t, struct csf_snap 
 	uint64_t now;
 
 	do {
+		/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the generation says there is one */
 		seq = *(const volatile __u32 *)&page->seq;
 		csf_barrier_();
 		csf_copy_page_(&s->p, page);

@@ -103,7 +103,7 @@ static inline int csf_service_connect_(uint64_t until)
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	strcpy(a.sun_path, path);
+	memcpy(a.sun_path, path, strlen(path)); /* a is all zeros */
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
@@ -181,6 +181,7 @@ static inline int csf_service_answer_(int sock, uint64_t until, struct csf_reply
 	msg.msg_iovlen = 1;
 	msg.msg_control = control.buf;
 	msg.msg_controllen = sizeof(control.buf);
+	memset(&control, 0, sizeof(control));
 	memset(r, 0, sizeof(*r));
 	got = csf_service_recv_(sock, until, &msg);
 	if (got < 0)
@@ -304,8 +305,7 @@ static inline int csf_service_check_clock_(uint64_t before, const struct csf_tic
 }
 
 /* One attempt: 1 done (*page is set), 0 to be tried again, -1 with errno. */
-static inline int csf_service_register_(void *at, int sock, uint64_t until,
-					const void **page)
+static inline int csf_service_register_(void *at, int sock, uint64_t until, const void **page)
 {
 	struct csf_ticket ticket;
 	struct csf_reply r;

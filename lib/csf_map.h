@@ -91,13 +91,13 @@ struct csf_tls_ {
 	struct csf_failure_ thread_failed;
 	struct csf_failure_ cpu_failed;
 	uint64_t checked_ns; /* when the writer was last seen to be alive */
-	void *stale;	     /* a page whose writer was not, still mapped in generation stale_gen */
+	void *stale; /* a page whose writer was not, still mapped in generation stale_gen */
 	uint32_t stale_gen;
 };
 
-CSF_SHARED_ CSF_TLS_MODEL_ __thread struct csf_tls_ csf_tls_ = {
-	NULL, CSF_UNMAPPED_, 0, 0, { 0, 0 }, { 0, 0 }, 0, NULL, 0
-};
+CSF_SHARED_ CSF_TLS_MODEL_ __thread struct csf_tls_ csf_tls_ = { NULL, CSF_UNMAPPED_, 0,
+								 0,    { 0, 0 },      { 0, 0 },
+								 0,    NULL,	      0 };
 CSF_SHARED_ struct csf_guard_ csf_no_guard_ = { 0, 0, NULL };
 CSF_SHARED_ struct csf_guard_ *csf_guard_ = &csf_no_guard_;
 CSF_SHARED_ uint32_t csf_generations_;
@@ -252,8 +252,8 @@ static inline struct csf_guard_ *csf_guard_get_(void)
 static inline const struct csf_thread_page *csf_thread_page_(struct csf_tls_ *t, uint32_t gen)
 {
 	void *stale = t->stale_gen == gen ? t->stale : NULL;
-	const void *page = csf_map_file_(CSF_THREAD_PATH, CSF_KIND_THREAD,
-					 sizeof(struct csf_thread_page));
+	const void *page =
+		csf_map_file_(CSF_THREAD_PATH, CSF_KIND_THREAD, sizeof(struct csf_thread_page));
 
 	if (page || errno != ENOENT)
 		return (const struct csf_thread_page *)page;

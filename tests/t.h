@@ -292,7 +292,7 @@ static inline pthread_t t_go(void *(*fn)(void *), void *arg)
 	int err, tries = 0;
 
 	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, 128 * 1024);
+	pthread_attr_setstacksize(&attr, 128UL * 1024);
 	while ((err = pthread_create(&thread, &attr, fn, arg)) == EAGAIN && tries++ < 2000)
 		t_sleep_ns(T_MS);
 	pthread_attr_destroy(&attr);
@@ -368,7 +368,7 @@ static inline char t_state_letter(pid_t tid)
 	snprintf(path, sizeof(path), "/proc/%d/stat", tid);
 	t_read(path, buf, sizeof(buf));
 	at = strrchr(buf, ')');
-	return at ? at[2] : '?';
+	return (char)(at ? at[2] : '?');
 }
 
 /* 0, or -1 with errno. */
@@ -391,12 +391,13 @@ static inline int t_write(const char *path, const char *text)
 static inline unsigned long long t_number(const char *text, const char *key)
 {
 	const char *at = strstr(text, key);
+	size_t len = strlen(key);
 
-	if (!at && key[0] == '\n' && !strncmp(text, key + 1, strlen(key + 1)))
+	if (!at && key[0] == '\n' && !strncmp(text, key + 1, len - 1))
 		at = text - 1;
 	if (!at)
 		t_die("no \"%s\" in \"%.60s\"", key, text);
-	return strtoull(at + strlen(key), NULL, 10);
+	return strtoull(at + len, NULL, 10);
 }
 
 /* A snapshot of the calling thread; the program ends if there is none. */

@@ -19,6 +19,7 @@ static int cpu_list(const char *name, int *last)
 	char path[64], buf[256], *at = buf;
 	int n = 0;
 
+	*last = 0;
 	snprintf(path, sizeof(path), "/sys/devices/system/cpu/%s", name);
 	if (t_read(path, buf, sizeof(buf)) <= 0)
 		t_die("%s: %s", path, strerror(errno));
@@ -66,7 +67,7 @@ static void snap_rows(struct rows *r)
 	int last, i, tries = 0;
 
 	cpu_list("possible", &last);
-	if (last > MAX_CPUS)
+	if (last < 1 || last > MAX_CPUS)
 		t_die("%d CPUs", last);
 	r->n = last + 1;
 	do {

@@ -341,11 +341,11 @@ static void child_life(uint64_t *random)
 static void fork_one(uint64_t *random)
 {
 	int kill_it = t_random(random) % 4 == 0, status;
-	uint64_t childs = t_random(random);
+	uint64_t its = t_random(random);
 	pid_t pid = fork();
 
 	if (!pid) {
-		child_life(&childs);
+		child_life(&its);
 		if (kill_it)
 			raise(SIGKILL);
 		_exit(0);

@@ -235,7 +235,7 @@ static void no_descriptors(void *arg)
 	close(fd);
 	getrlimit(RLIMIT_NOFILE, &r);
 	for (int room = 0; room < 3; room++) {
-		r.rlim_cur = (rlim_t)(fd + room);
+		r.rlim_cur = (rlim_t)fd + (rlim_t)room;
 		setrlimit(RLIMIT_NOFILE, &r);
 		CHECK(csf_thread_snap(&s) && errno == EMFILE, "room for %d: %s", room,
 		      strerror(errno));
@@ -243,7 +243,7 @@ static void no_descriptors(void *arg)
 		close(fd);
 		t_sleep_ns(200 * T_MS); /* the error is remembered for half as long */
 	}
-	r.rlim_cur = (rlim_t)(fd + 3);
+	r.rlim_cur = (rlim_t)fd + 3;
 	setrlimit(RLIMIT_NOFILE, &r);
 	CHECK(!csf_thread_snap(&s), "room for three: %s", strerror(errno));
 }
@@ -435,8 +435,8 @@ static void spied(void *arg)
 /* A child that asks for the chunks of its parent, which goes on. */
 static void test_child_asks(void)
 {
-	int sock = csf_service_connect_(csf_service_until_()), fds[2], status;
-	struct csf_reply r;
+	int sock = csf_service_connect_(csf_service_until_()), fds[2] = { -1, -1 }, status;
+	struct csf_reply r = { 0 };
 	pid_t pid;
 
 	CHECK(ask_service(sock, CSF_REQ_THREAD, 0, &r, fds) == 2, "%s", strerror(errno));
@@ -457,7 +457,7 @@ static void uses_cpu_page(void *arg)
 	int *fds = arg;
 	struct csf_cpu_snap c;
 	struct csf_reply r;
-	int sock, got[2];
+	int sock, got[2] = { -1, -1 };
 
 	become(ALICE);
 	CHECK(!csf_cpu_snap(&c, CSF_CPU_ALL), "%s", strerror(errno));
@@ -522,7 +522,7 @@ static void test_cpu_period(unsigned int period_us)
 
 static void cpu_page_read_only(void *arg)
 {
-	int flags[] = { O_RDWR, O_WRONLY, O_RDWR | O_TRUNC }, sock, fds[2], fd;
+	int flags[] = { O_RDWR, O_WRONLY, O_RDWR | O_TRUNC }, sock, fds[2] = { -1, -1 }, fd;
 	struct csf_reply r;
 	char path[64];
 

@@ -109,7 +109,7 @@ static void check_counts(const struct csf_snap *first)
 
 static void snapshots(int cpus)
 {
-	struct csf_snap first, last, now;
+	struct csf_snap first, last, now = { 0 };
 	struct events e = { 0 };
 	unsigned long n;
 

@@ -378,7 +378,7 @@ static void read_task(struct task_values *v)
 /* Something of everything that is counted. */
 static void be_active(void)
 {
-	size_t size = 64 * 4096;
+	size_t size = 64UL * 4096;
 	char buf[1000], *p;
 	int zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
 

@@ -52,14 +52,14 @@ log_is_clean() { # TEST MARK
 	echo "$found" | head -n 40 | sed 's/^/# /'
 }
 
-references() { cat /sys/module/$name/refcnt 2>/dev/null || echo 0; }
+references() { cat /sys/module/"$name"/refcnt 2>/dev/null || echo 0; }
 
 # Objects of threads that ended are dropped after an RCU grace period.
 references_are() { # NUMBER
 	tries=0
 	while [ "$(references)" != "$1" ]; do
 		tries=$((tries + 1))
-		[ $tries -lt 100 ] || return
+		[ "$tries" -lt 100 ] || return
 		sleep 0.1
 	done
 }
@@ -92,7 +92,7 @@ run_test() { # TEST
 is_refused() { ! rmmod "$name" 2>/dev/null; }
 
 load() {
-	[ ! -e /sys/module/$name ] || { not_ok "$name is loaded already: is this a guest?"; return 1; }
+	[ ! -e /sys/module/"$name" ] || { not_ok "$name is loaded already: is this a guest?"; return 1; }
 	insmod "$ko" && mount -t $name none $mnt && return
 	not_ok "load and mount $ko"
 	return 1
@@ -102,18 +102,18 @@ load() {
 unload() {
 	check "rmmod is refused while mounted" is_refused
 	# shellcheck disable=SC2217 # it need not read: open is enough
-	sleep 1000 <$mnt/thread-self &
+	sleep 1000 <"$mnt"/thread-self &
 	holder=$!
 	sleep 0.2
 	check "rmmod is refused while a thread is registered" is_refused
-	umount -l $mnt
+	umount -l "$mnt"
 	check "rmmod is refused while a thread is registered, unmounted" is_refused
-	kill $holder
-	wait $holder 2>/dev/null
+	kill "$holder"
+	wait "$holder" 2>/dev/null
 	check "no reference is left" references_are 0
-	check "rmmod is accepted" rmmod $name
-	[ ! -e /sys/module/$name ] || not_ok "the module is still there"
-	[ ! -e $mnt ] || not_ok "$mnt is still there"
+	check "rmmod is accepted" rmmod "$name"
+	[ ! -e /sys/module/"$name" ] || not_ok "the module is still there"
+	[ ! -e "$mnt" ] || not_ok "$mnt is still there"
 }
 
 # Nothing to load, nothing to take out; that nothing is left is a test of its own (t_serve).

@@ -56,13 +56,13 @@
 #define CSF_KIND_CPU 2
 
 /* csf_hdr.clock: what the fields in cycles (_cyc, _tsc) count */
-#define CSF_CLOCK_TSC 1		/* the x86 time stamp counter */
-#define CSF_CLOCK_MONOTONIC 2	/* ns of CLOCK_MONOTONIC as in the initial time namespace */
+#define CSF_CLOCK_TSC 1 /* the x86 time stamp counter */
+#define CSF_CLOCK_MONOTONIC 2 /* ns of CLOCK_MONOTONIC as in the initial time namespace */
 
 /* csf_hdr.flags */
 #define CSF_F_TSC_CONSTANT (1u << 0) /* the clock ticks at one rate in every power state */
-#define CSF_F_TSC_SYNCED (1u << 1)   /* the kernel has not found it to differ between CPUs */
-#define CSF_F_IO (1u << 2)	     /* the kernel accounts I/O per task; else those fields are 0 */
+#define CSF_F_TSC_SYNCED (1u << 1) /* the kernel has not found it to differ between CPUs */
+#define CSF_F_IO (1u << 2) /* the kernel accounts I/O per task; else those fields are 0 */
 
 /* csf_thread_page.state: the bucket that time since last_switch_tsc belongs to */
 #define CSF_ONCPU 0
@@ -73,9 +73,9 @@
 #define CSF_NR_BUCKETS 5
 
 /* csf_thread_page.life */
-#define CSF_LIVE 1   /* the writer follows the thread */
+#define CSF_LIVE 1 /* the writer follows the thread */
 #define CSF_PAUSED 2 /* nobody has it open: nothing is counted until the owner opens it again */
-#define CSF_DEAD 3   /* the thread has ended or executed another program; its last values */
+#define CSF_DEAD 3 /* the thread has ended or executed another program; its last values */
 
 /* csf_cpu_row.cpu of row 0, which sums all possible CPUs */
 #define CSF_CPU_ALL (~0u)

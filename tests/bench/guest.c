@@ -142,7 +142,7 @@ static void ping_pong(double *values)
 	before = switches();
 	for (i = 0; i < WINDOWS; i++)
 		values[i] = ping_pong_window();
-	before += 2 * ROUND_TRIPS * WINDOWS;
+	before += 2L * ROUND_TRIPS * WINDOWS;
 	if (labs(switches() - before) > WINDOWS)
 		errx(1, "%ld switches more than hand-overs", switches() - before);
 	done = true;

@@ -44,7 +44,7 @@ static void fill_file(uint32_t rows_offset, uint32_t row_size)
 	p->update_tsc = 11;
 	p->update_mono_ns = 22;
 	for (i = 0; i <= NR_CPUS; i++) {
-		fill_row(row_of(file, i), 1000 * i);
+		fill_row(row_of(file, i), 1000UL * i);
 		row_of(file, i)->cpu = i - 1; /* row 0: CSF_CPU_ALL */
 		row_of(file, i)->online = 1;
 	}

@@ -160,7 +160,8 @@ static void test_all_fields(void)
 			inside |= !strcmp(line, "struct csf_thread_page {\n");
 			if (!inside || sscanf(line, " __u%*d %60[a-z_];", name) != 1)
 				continue;
-			strcat(name, " ");
+			name[strlen(name) + 1] = 0;
+			name[strlen(name)] = ' ';
 			CHECK(prints(name), "no %s in:\n%s", name, out);
 			n++;
 			inside = !strstr(line, "cancelled_write_bytes"); /* the last */

@@ -81,8 +81,8 @@ static void test_flags(int cpu)
 	fill_page(&p);
 	for (flags = 0; flags < 4; flags++)
 		for (same = 0; same < 2; same++) {
-			int constant = flags & CSF_F_TSC_CONSTANT,
-			    synced = flags & CSF_F_TSC_SYNCED;
+			int constant = !!(flags & CSF_F_TSC_CONSTANT),
+			    synced = !!(flags & CSF_F_TSC_SYNCED);
 
 			snprintf(name, sizeof(name), "flags %sconstant %ssynced, %s CPU",
 				 constant ? "" : "not ", synced ? "" : "not ",

@@ -10,7 +10,7 @@ static struct csf_thread_page *page;
 /* An operation as the writer would record it: 25 ms asleep, then running again. */
 static void op(void)
 {
-	const uint64_t slept = 25102 * 2000, start = csf_rdtsc();
+	const uint64_t slept = 25102UL * 2000, start = csf_rdtsc();
 
 	while (csf_rdtsc() - start <= slept)
 		;

@@ -65,7 +65,7 @@ static int read_tasks(struct csf_edges *e, int fd)
 	while ((n = read(fd, records, sizeof(records))) > 0 || (n < 0 && errno == EAGAIN))
 		for (i = 0; n > 0 && i < n / sizeof(*records); i++)
 			csf_tasks_take(e->tasks, &records[i]);
-	return n;
+	return (int)n;
 }
 
 static uint64_t now_ns(void)

@@ -165,8 +165,9 @@ static bool add(struct migrate *m, size_t pair)
 			return false;
 		m->moves = moves;
 	}
-	m->moves[m->nr_moves++] = (struct move){ m->now[pair] - m->before[pair], pair / m->nr_cpus,
-						 pair % m->nr_cpus };
+	m->moves[m->nr_moves++] = (struct move){ m->now[pair] - m->before[pair],
+						 (int)(pair / m->nr_cpus),
+						 (int)(pair % m->nr_cpus) };
 	return true;
 }
 

@@ -121,7 +121,7 @@ static int wait_child(void)
 
 static int serve_child(struct csf_service *s)
 {
-	int pidfd = syscall(SYS_pidfd_open, child, 0);
+	int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
 
 	let_child_decide();
 	if (pidfd < 0 || csf_service_run(s, pidfd))

@@ -173,6 +173,7 @@ static void keep(struct csf_tasks *t, struct csf_edge_list *list, const struct c
 {
 	size_t nr = list->nr;
 	struct csf_edge_task *edges = list->edges;
+	const struct csf_edge_task kept = *e; /* may be one of those that move */
 
 	if (!(nr & (nr - 1))) { /* full at each power of two */
 		edges = realloc(edges, (nr ? 2 * nr : 1) * sizeof(*edges));
@@ -182,7 +183,7 @@ static void keep(struct csf_tasks *t, struct csf_edge_list *list, const struct c
 		}
 		list->edges = edges;
 	}
-	list->edges[list->nr++] = *e;
+	list->edges[list->nr++] = kept;
 }
 
 /* What was before the window counts for nobody. */

@@ -75,7 +75,7 @@ static error_t parse_rare_option(int key, char *arg, struct csf_watch *w)
 		w->max_tasks = csf_number(arg, "--max-tasks", 1, 1u << 22);
 		return 0;
 	case OPT_READY:
-		w->ready_fd = csf_number(arg, "--ready-fd", 0, 1u << 20);
+		w->ready_fd = (int)csf_number(arg, "--ready-fd", 0, 1u << 20);
 		return 0;
 	case OPT_NO_BTF:
 		w->no_btf = true;
@@ -136,7 +136,7 @@ static int find_task(struct csf_watch *w)
 		return CSF_EXIT_FAIL;
 	}
 	if (w->pid) {
-		w->pid_fd = syscall(SYS_pidfd_open, w->pid, 0);
+		w->pid_fd = (int)syscall(SYS_pidfd_open, w->pid, 0);
 		if (w->pid_fd < 0) {
 			fprintf(stderr, "csf: there is no process %" PRIu32 "%s\n", w->pid,
 				errno == EINVAL ? "; to watch one thread, use --tid" : "");
@@ -207,7 +207,7 @@ static int patience(uint64_t now, uint64_t end)
 
 	if (end && end - now < ns)
 		ns = end - now;
-	return (ns + 999999) / 1000000;
+	return (int)((ns + 999999) / 1000000);
 }
 
 static bool task_ended(const struct csf_watch *w, bool pid_event)
@@ -234,7 +234,7 @@ void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also)
 		show_progress(w, now, end);
 		if (poll(fds, 3, patience(now, end)) < 0 && errno != EINTR)
 			break;
-		if (fds[2].revents)
+		if (also && fds[2].revents)
 			also->handle(also->arg);
 		w->stopped = fds[0].revents || task_ended(w, fds[1].revents);
 	}
@@ -305,7 +305,7 @@ static uint32_t cgroup_level(const char *path)
 
 	snprintf(up, sizeof(up), "%s", path);
 	while (!stat(up, &here) && strlen(up) + 4 < sizeof(up)) {
-		strcat(up, "/..");
+		memcpy(up + strlen(up), "/..", sizeof("/.."));
 		if (stat(up, &above) || above.st_dev != here.st_dev)
 			break;
 		level++;
