@@ -48,8 +48,8 @@ unit: ## test what runs in user space, with sanitizers
 check: ## unit tests, then the module in a 6.1 guest and in an instruction-counting one
 	@tests/check.sh unit bookworm icount
 
-check-all: ## check, a 7.x kernel, BPF here and in a guest, the virtme-ng way, packages, and the test harness itself
-	@tests/check.sh --total unit bookworm icount newest bpf bpf_guest arm64 virtme harness packages
+check-all: ## lint, check, a 7.x kernel, BPF here and in a guest, the virtme-ng way, packages, and the test harness itself
+	@tests/check.sh --total lint unit bookworm icount newest bpf bpf_guest arm64 virtme harness packages
 
 vm: ## all tests in a guest with the running kernel, or KREL=, where it can be had
 	@tests/vm.sh
@@ -64,12 +64,18 @@ bench-programs:
 	@$(MAKE) --no-print-directory -C tests/bench
 
 format: ## lay out all C sources as .clang-format says
-	find include kmod lib tools examples tests -name '*.[ch]' ! -name '*.mod.c' | xargs clang-format -i
+	find include kmod lib bpf tools examples tests -name '*.[ch]' ! -name '*.mod.c' -o -name '*.cc' | xargs clang-format -i
+
+lint: ## look for faults without running anything: clang-tidy, checkpatch, shellcheck and more
+	@scripts/lint.sh $(LINT)
+
+compdb: ## make compile_commands.json, for clangd
+	@scripts/compdb.sh "$(KDIR)"
 
 clean: ## remove what was built; downloaded Debian root file systems stay
 	rm -rf tools/csfcat $(foreach d,kmod tests/harness,$(addprefix $(d)/,*.o *.ko *.mod *.mod.c .*.cmd .*.d Module.symvers modules.order))
 	[ ! -d $(B) ] || find $(B) -mindepth 1 -maxdepth 1 ! -name debian -exec rm -rf {} +
-	[ ! -d $(B)/debian ] || find $(B)/debian -mindepth 2 -maxdepth 2 ! -name 'rootfs*' -exec rm -rf {} +
+	[ ! -d $(B)/debian ] || find $(B)/debian -mindepth 2 -maxdepth 2 ! -name 'rootfs*' ! -name '*.deb' -exec rm -rf {} +
 
 distclean: clean ## clean, and remove the root file systems too
 	rm -rf --one-file-system $(B)
@@ -80,5 +86,5 @@ help: ## print this list
 
 -include $(wildcard $(B)/*.d $(B)/tests/*.d)
 
-.PHONY: all user module tools examples demo unit check check-all vm debian bench bench-programs format \
+.PHONY: all user module tools examples demo unit check check-all vm debian bench bench-programs format lint compdb \
 	clean distclean help

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # Prove that everything works, on any Debian machine: sudo ./check.sh
-# Installs what is missing, then make check, a newer kernel, virtme-ng, and the harness's own tests.
+# Installs what is missing, then lint, make check, a newer kernel, virtme-ng, and the harness's own tests.
 set -eu
 . "$(dirname "$0")"/scripts/say.sh
 no_arguments "$0" "$@"
 cd "$(dirname "$0")"
-scripts/setup.sh check
+scripts/setup.sh check lint
 scripts/give-back.sh make --no-print-directory check-all

@@ -21,7 +21,8 @@ packages_of() { # SET
 	deb) packages_of build; echo build-essential debhelper dh-dkms pkg-config git ;;
 	demo) echo make gcc libc6-dev mmdebstrap debian-archive-keyring e2fsprogs cpio xz-utils ;;
 	check) packages_of build; packages_of demo; echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross g++ clang libclang-rt-dev kmod udev file python3 busybox-static git jq ;;
-	lint) echo make clang-format clang-tidy bear shellcheck xz-utils ;;
+	lint) packages_of build; echo clang-format clang-tidy bear shellcheck codespell mandoc groff-base perl python3 yamllint xz-utils \
+		mmdebstrap debian-archive-keyring ;;
 	*) usage_error "'$1' is not one of build, deb, demo, check, lint" ;;
 	esac
 }
