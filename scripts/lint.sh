@@ -58,24 +58,7 @@ check_size() {
 		awk '$2 != "total" && $1 > 700 { print $2 " has " $1 " lines"; bad = 1 } END { exit bad }'
 }
 
-licence_of() { # FILE: what it must name, as an extended regular expression
-	case $1 in
-	include/uapi/*) echo 'GPL-2.0 WITH Linux-syscall-note' ;;
-	lib/* | include/* | examples/*) echo 'MIT|GPL-2.0' ;;
-	kmod/* | bpf/*) echo 'GPL-2.0' ;;
-	*) echo '[A-Z][^ ]+' ;;
-	esac
-}
-
-check_spdx() { # LICENSEs are licences, and these formats have no comments
-	local file status=0
-	files '*' | grep -vE '^(LICENSE.*|VERSION|compile_flags[.]txt)$|[.](md|json|patch)$|^debian/(changelog|control|copyright|source/format)$' |
-		while read -r file; do
-			head -n 5 "$file" | grep -qE "SPDX-License-Identifier: ($(licence_of "$file"))( |\$)" ||
-				{ echo "$file: no line SPDX-License-Identifier: $(licence_of "$file")"; status=1; }
-			[ "$status" = 0 ] || (exit 1)
-		done
-}
+check_spdx() { scripts/spdx.sh >"$build"/spdx.log || { grep '^not ok' "$build"/spdx.log; false; }; }
 
 check_shell() {
 	# shellcheck disable=SC2046 # names without blanks

@@ -20,7 +20,7 @@ files() { # of the tree, as git has them or as a tarball brought them
 # Texts of licences, and files of a format that has no room for a comment.
 needs_none() { # FILE
 	case $1 in
-	LICENSE | LICENSES/* | VERSION | debian/copyright | debian/changelog | debian/source/format | \
+	LICENSE | LICENSES/* | VERSION | compile_flags.txt | debian/copyright | debian/changelog | debian/source/format | \
 		debian/*.install | debian/*.examples | debian/*.dkms) ;;
 	*) return 1 ;;
 	esac
