@@ -57,6 +57,9 @@ vm: ## all tests in a guest with the running kernel, or KREL=, where it can be h
 debian: ## all tests on a Debian kernel: SUITE= is a line of tests/debian/KERNELS
 	@tests/debian/run.sh $(SUITE)
 
+check-debug: ## the module in kernels with KASAN, lockdep, kmemleak and KCSAN, and without memory; takes an hour or two
+	@tests/debug/run.sh
+
 bench: ## measure, natively and in an instruction-counting guest, into build/bench/
 	@tests/bench/run.sh
 
@@ -86,5 +89,5 @@ help: ## print this list
 
 -include $(wildcard $(B)/*.d $(B)/tests/*.d)
 
-.PHONY: all user module tools examples demo unit check check-all vm debian bench bench-programs format lint compdb \
+.PHONY: all user module tools examples demo unit check check-all vm debian bench bench-programs format lint compdb check-debug \
 	clean distclean help

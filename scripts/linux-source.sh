@@ -5,7 +5,7 @@
 #	scripts/linux-source.sh SUITE DIR [MEMBER...]
 #
 # SUITE is a line of tests/debian/KERNELS. The package is kept beside the root file systems (CSF_CACHE=, build/debian);
-# CHECK=1 asks the mirror for a newer one. DIR/.version names what was unpacked, and DIR is left alone if that is there.
+# CHECK=1 asks the mirror for a newer one. DIR/.unpacked names what was unpacked, and DIR is left alone if that is there.
 set -eu
 top=$(realpath "$(dirname "$0")"/..)
 . "$top"/scripts/say.sh
@@ -39,7 +39,7 @@ unpack() { # DIR.new first: half a tree is never mistaken for a whole one
 	mkdir -p "$dir".new
 	dpkg-deb --fsys-tarfile "$deb" | tar -xO "./usr/src/$package.tar.xz" |
 		tar -xJ -C "$dir".new --strip-components 1 "${@/#/$package/}"
-	echo "$wanted" >"$dir".new/.version
+	echo "$wanted" >"$dir".new/.unpacked
 	rm -rf "$dir"
 	mv "$dir".new "$dir"
 }
@@ -61,5 +61,5 @@ if [ -z "$deb" ] || [ -n "${CHECK:-}" ]; then
 	deb=$(kept_package)
 fi
 wanted="${deb##*/} $*"
-[ "$(cat "$dir"/.version 2>/dev/null)" = "$wanted" ] && exit
+[ "$(cat "$dir"/.unpacked 2>/dev/null)" = "$wanted" ] && exit
 progress "unpacking ${deb##*/}" "$cache"/unpack.log unpack "$@"

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # Install what a task needs and this Debian machine lacks. Says nothing if nothing is missing.
 #
-#	scripts/setup.sh [build] [deb] [demo] [check] [lint]
+#	scripts/setup.sh [build] [deb] [demo] [check] [lint] [debug]
 #
 # build: compilers, make and, if Debian has them, the running kernel's headers; deb: and what makes Debian
 # packages; demo: and QEMU and mmdebstrap for a Debian guest; check: and the other compilers and virtme-ng;
-# lint: the linters.
+# lint: the linters; debug: what building a kernel takes.
 # On Debian 12 virtme-ng comes from Debian 13, and QEMU from bookworm-backports (MIRROR= as for
 # tests/debian/run.sh), by an apt configuration under build/: /etc/apt stays as it is.
 set -eu
@@ -23,7 +23,8 @@ packages_of() { # SET
 	check) packages_of build; packages_of demo; echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross g++ clang libclang-rt-dev kmod udev file python3 busybox-static git jq ;;
 	lint) packages_of build; echo clang-format clang-tidy bear shellcheck codespell mandoc groff-base perl python3 yamllint xz-utils \
 		mmdebstrap debian-archive-keyring ;;
-	*) usage_error "'$1' is not one of build, deb, demo, check, lint" ;;
+	debug) packages_of demo; echo flex bison bc perl libelf-dev libssl-dev ;;
+	*) usage_error "'$1' is not one of build, deb, demo, check, lint, debug" ;;
 	esac
 }
 
@@ -117,7 +118,7 @@ for set; do
 	install_missing $(packages_of "$set")
 	case $set in
 	build) install_headers ;;
-	demo) install_qemu ;;
+	demo | debug) install_qemu ;;
 	check)
 		install_qemu
 		install_headers

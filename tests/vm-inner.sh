@@ -35,6 +35,7 @@ mark() { echo "csf-test: $*" >/dev/kmsg; }
 # Whatever the kernel complains of between a mark and now: the usual words, and any line of level error
 # or worse. dmesg -r prints <priority> first; low three bits are the level, the rest must be 0 (kernel).
 complaints() { # MARK
+	[ -z "${CSF_LOG_IS_READ_BY_HOST:-}" ] || return 1 # tests/debug/run.sh knows whose a report is
 	dmesg -r | awk -v mark="csf-test: $1" '
 		found { print }
 		substr($0, length($0) - length(mark) + 1) == mark { found = 1 }

@@ -25,7 +25,7 @@ stty -F /dev/ttyS1 raw -echo
 stty -F /dev/ttyS2 raw -echo
 exec </dev/null >/dev/ttyS1 2>&1
 
-while read -r module; do
+[ ! -e /modules/list ] || while read -r module; do
 	insmod /modules/"$module" || echo "guest.sh: cannot load $module"
 done </modules/list
 

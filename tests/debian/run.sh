@@ -4,7 +4,7 @@
 #
 #	tests/debian/run.sh SUITE [TEST...]
 #
-# SUITE is a line of tests/debian/KERNELS; without TEST, all of tests/Makefile run. "bench" and "demo" are
+# SUITE is the name of a line of tests/debian/KERNELS; without TEST, all of tests/Makefile run. "bench" and "demo" are
 # no tests but run in the same guest. The last line is RESULT n; n is 0 if everything passed.
 #
 # Environment:
@@ -18,6 +18,9 @@
 #	VM_CPUS=2 VM_MEMORY=1G VM_DISK_IOPS=200
 #	MIRROR=url     the Debian mirror, else the one of this host's apt
 #	CSF_CACHE=dir  keep the root file systems there, for several clones (build/debian)
+#	GUEST_ENVIRONMENT="A=1 B=2" is for the tests in the guest
+#	KBUILD=dir     the kernel that was built there, with all it needs built in, in place of the suite's; VM_NAME=
+#	               is a name for it, and its files are in build/debian/NAME (see tests/debug/run.sh)
 #	CHECK=1        ask the mirror for a newer kernel now, not once a day
 #
 # Files, in build/debian/SUITE: console.log, tests.log, build.log, and out/ with what the guest left in /out.
@@ -54,6 +57,10 @@ lock() { # one run a suite: its tree, logs and images are shared
 }
 
 find_kernel() {
+	if [ -n "${KBUILD:-}" ]; then
+		kernel=$KBUILD/arch/x86/boot/bzImage release=$(cat "$KBUILD"/include/config/kernel.release)
+		return
+	fi
 	kernel=$(find "$cache"/rootfs/boot -name 'vmlinuz-*' | sort -V | tail -n 1)
 	release=${kernel##*/vmlinuz-}
 	[ -n "$kernel" ] || die "$cache/rootfs has no kernel; remove it and run again"
@@ -63,10 +70,11 @@ find_kernel() {
 
 build_tree() { # as much as the tests need, so that somebody's unfinished test stops nobody else
 	local module=module
-	[ "${WRITER:-}" != none ] || module= # which is for 6.1 and later
+	[ "${WRITER:-}" != none ] && [ -z "${KBUILD:-}" ] || module= # is for 6.1 and later, and KBUILD's made by its compiler
 	# shellcheck disable=SC2046 # a list
 	vm_build "for Linux $release" \
 		as_root "$here"/build.sh "$cache"/rootfs "$release" $module $(vm_targets) "TESTS=$tests" SERVE_TESTS= WATCH_TESTS=
+	[ -z "${KBUILD:-}" ] || vm_build "the module" make -C "$top" KDIR="$KBUILD" module
 }
 
 wants_csf() {
@@ -95,10 +103,17 @@ pack() { # the initramfs, with this run's secrets and wishes
 		CSF_RELEASE=$release
 		CSF_WRITER=${WRITER:-module}
 	ENV
+	tr ' ' '\n' <<<"${GUEST_ENVIRONMENT:-}" >>"$stage"/environment
 	! wants_csf || add_csf "$stage"
-	"$here"/initramfs.sh "$cache"/rootfs "$release" "$stage" >"$vm_dir"/initramfs
+	if [ -n "${KBUILD:-}" ]; then
+		cp "$top"/kmod/coarse_stat_fs.ko "$stage"/
+		echo CSF_KO=/coarse_stat_fs.ko >>"$stage"/environment
+	fi
+	"$here"/initramfs.sh "$cache"/rootfs "$(kernel_modules)" "$stage" >"$vm_dir"/initramfs
 	rm -rf "$stage"
 }
+
+kernel_modules() { [ -n "${KBUILD:-}" ] || echo "$release"; }
 
 unpack_out() {
 	rm -rf "$vm_dir"/out
@@ -110,7 +125,7 @@ unpack_out() {
 [ "${1:-}" != -h ] || usage "$0"
 parse "$@"
 need_tools check qemu-system-x86_64 mkfs.ext4 cpio xz
-vm_dir=$top/build/debian/$suite
+vm_dir=$top/build/debian/${VM_NAME:-$suite}
 cache=$(realpath -m "${CSF_CACHE:-$top/build/debian}")/$suite
 trap 'vm_stop; exit 130' INT
 trap 'vm_stop; exit 143' TERM
@@ -121,7 +136,7 @@ build_tree
 vm_choose_accel "$kernel" "$top"/build
 arguments=$(vm_kernel_arguments "$(suite_field 7 all)")
 pack
-echo "# Debian $suite, Linux $release, $vm_accel_why"
+echo "# Debian ${VM_NAME:-$suite}, Linux $release, $vm_accel_why"
 vm_start "$kernel" "$vm_dir"/initramfs "$VM_TIMEOUT" "$arguments"
 vm_finish "$nonce" "Debian $suite guest"
 unpack_out
