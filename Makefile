@@ -57,6 +57,9 @@ vm: ## all tests in a guest with the running kernel, or KREL=, where it can be h
 debian: ## all tests on a Debian kernel: SUITE= is a line of tests/debian/KERNELS
 	@tests/debian/run.sh $(SUITE)
 
+debian-all: ## tests on all of tests/debian/KERNELS, and a table; goes on where it was interrupted
+	@tests/debian/all.sh
+
 check-debug: ## the module in kernels with KASAN, lockdep, kmemleak and KCSAN, and without memory; takes an hour or two
 	@tests/debug/run.sh
 
@@ -89,5 +92,5 @@ help: ## print this list
 
 -include $(wildcard $(B)/*.d $(B)/tests/*.d)
 
-.PHONY: all user module tools examples demo unit check check-all vm debian bench bench-programs format lint compdb check-debug \
+.PHONY: all user module tools examples demo unit check check-all vm debian debian-all bench bench-programs format lint compdb check-debug \
 	clean distclean help
