@@ -80,6 +80,7 @@ static void frozen(const char *options)
 	unsigned long long sum = 0;
 	struct t_cgroup g;
 	struct t_csf c;
+	uint64_t began;
 	char command[128];
 	pid_t pid;
 	int i, n;
@@ -91,10 +92,11 @@ static void frozen(const char *options)
 	n = read_counts(pid, before);
 	snprintf(command, sizeof(command), "cswitch %d -T --json%s", WINDOW, options);
 	t_csf_start(&c, command);
+	began = t_mono_ns(); /* a little later than the window */
 	t_cgroup_freeze(&g, 0);
-	t_sleep_ns((WINDOW - 2) * T_SEC);
+	t_sleep_ns((WINDOW - 3) * T_SEC);
 	t_cgroup_freeze(&g, 1);
-	CHECK(!waitpid(c.pid, NULL, WNOHANG), "freezing took until after the window");
+	CHECK(t_mono_ns() - began < (WINDOW - 1) * T_SEC, "freezing took until after the window");
 	t_csf_finish(&c);
 	CHECK(read_counts(pid, after) == n, "threads came or went");
 	for (i = 0; i < n; i++) {
