@@ -296,10 +296,11 @@ static void wrapped(const char *way)
 	t_read("/proc/sys/kernel/pid_max", old, sizeof(old));
 	CHECK(!t_write("/proc/sys/kernel/pid_max", "500"), "pid_max: %s", strerror(errno));
 	t_csf_start(&csf, "runqlat", "--json", way);
-	t_in_child(short_lives, (void *)2000);
+	t_limit(600);
+	t_in_child(short_lives, (void *)1000);
 	t_csf_stop(&csf);
 	t_write("/proc/sys/kernel/pid_max", old);
-	CHECK(t_json(&csf, "samples") > 2000, "%llu samples", t_json(&csf, "samples"));
+	CHECK(t_json(&csf, "samples") > 1000, "%llu samples", t_json(&csf, "samples"));
 	CHECK(t_json(&csf, "max_ns") < 2 * T_SEC, "a wait of %llu ns", t_json(&csf, "max_ns"));
 	CHECK(!t_json(&csf, "stale") && !t_json(&csf, "negative"), "discarded: %s", csf.text);
 }
@@ -315,6 +316,7 @@ static void unplugged(const char *way)
 		return;
 	}
 	t_csf_start(&csf, "runqlat", "--json", way);
+	t_limit(600);
 	for (i = 0; i < 3; i++)
 		spinners[i] = t_fork(short_lives, (void *)300);
 	for (i = 0; i < 3; i++) {
