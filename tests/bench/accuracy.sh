@@ -59,6 +59,7 @@ read_perf_sched() { # before the first run comes the wait for us
 	perf sched timehist -i "$tmp"/perf.data --pid "$pid" 2>/dev/null | awk '
 		$1 ~ /^[0-9.]+$/ { cpu += $NF; if (n++) { off += $(NF - 2); wait += $(NF - 1) } }
 		END {
+			if (!n) exit
 			print "cpu_ms", cpu + 0
 			print "wait_ms", wait + 0
 			print "off_cpu_ms", off + 0
