@@ -21,14 +21,6 @@ serve() {
 	wait_until [ -S "$socket" ]
 }
 
-peer_runs() { bpftool prog show | grep -q 'name sched_s'; }
-
-start_peer() {
-	"$runqlat" 1000 >/dev/null 2>&1 &
-	running=$!
-	wait_until peer_runs
-}
-
 one_round() {
 	ns switch_base switch_base
 	serve
@@ -39,10 +31,7 @@ one_round() {
 	ns clock_gettime clock_gettime
 	stop
 	tools_round
-	[ -n "$runqlat" ] || return 0
-	start_peer
-	ns peer_runqlat switch_base
-	stop
+	peers_round "$1"
 }
 
 crowd() { # against the last round's two threads alone
@@ -66,7 +55,7 @@ added() { awk "BEGIN { print $(value "$1") - $(value switch_base_ns) }"; }
 
 judge() {
 	local peer
-	if [ -n "$runqlat" ]; then
+	if has_peer runqlat; then
 		peer=$(added peer_runqlat_ns)
 		bar "both registered adds to a switch, by what runqlat adds" \
 			"$(awk "BEGIN { print $(added switch_bpf_registered_ns) / $peer }")" 0.7
@@ -90,7 +79,6 @@ end() {
 
 [ "${1:-}" != -h ] || usage "$0"
 [ $# = 1 ] || usage_error "needs the JSON file to add to"
-runqlat=$(command -v runqlat || command -v /usr/sbin/runqlat || true)
 running='' failed=0
 tmp=$(mktemp -d)
 trap end EXIT
@@ -98,10 +86,8 @@ results=$tmp/results values=$tmp/values socket=$tmp/socket
 export CSF_SOCKET=$socket
 make -s --no-print-directory -C "$top" csf
 make -s --no-print-directory -C "$here" guest
-for round in $(seq "$rounds"); do
-	one_round
-	[ $((round % 5)) != 1 ] || peers_round
-done
+find_peers
+for round in $(seq "$rounds"); do one_round "$round"; done
 crowd
 medians >"$values"
 add_to_json "$1"

@@ -3,9 +3,9 @@
 # Measure what reading a page costs here, and what the module costs a Debian guest that counts
 # instructions, and hold both against the bars. Takes about fifteen minutes.
 #
-#	tests/bench/run.sh [native|bpf|tracers|accuracy|icount]
+#	tests/bench/run.sh [native|bpf|accuracy|icount]
 #
-# Writes build/bench/native.json (ns; bpf and tracers add to it, as root where BPF works),
+# Writes build/bench/native.json (ns; bpf adds to it, as root where BPF works),
 # build/bench/accuracy.json (ms, likewise) and build/bench/icount.json (instructions); fails if a bar is
 # missed.
 # SUITE= is the guest's Debian, bookworm (Linux 6.1) unless said otherwise.
@@ -32,12 +32,6 @@ bpf() {
 	"$here"/bpf.sh "$out"/native.json
 }
 
-tracers() {
-	bpf_works tracers || return 0
-	echo "# A switch while others trace, natively, ns: medians of interleaved rounds"
-	"$here"/tracers.sh "$out"/native.json
-}
-
 accuracy() {
 	bpf_works accuracy || return 0
 	echo "# The same operations by the page and by others, ms"
@@ -60,14 +54,13 @@ icount() {
 
 case ${1:-} in
 -h) usage "$0" ;;
-'' | native | bpf | tracers | accuracy | icount) ;;
+'' | native | bpf | accuracy | icount) ;;
 *) usage_error "there is no benchmark '$1'" ;;
 esac
 out=$top/build/bench suite=${SUITE:-bookworm} status=0
 mkdir -p "$out"
 [ "${1:-native}" != native ] || native || status=1
 [ "${1:-bpf}" != bpf ] || bpf || status=1
-[ "${1:-tracers}" != tracers ] || tracers || status=1
 [ "${1:-accuracy}" != accuracy ] || accuracy || status=1
 [ "${1:-icount}" != icount ] || icount || status=1
 exit "$status"

@@ -2,10 +2,6 @@
 # Sourced by bpf.sh: what csf's watching commands cost a switch, and what others of their kind do.
 # shellcheck shell=bash disable=SC2154 # of bpf.sh
 
-tool_sbin=/usr/local/sbin:/usr/sbin:/sbin
-
-tool_path() { PATH=$PATH:$tool_sbin command -v "$1"; }
-
 watch() { # NAME OPTION...: of csf
 	local name=$1
 	shift
@@ -17,32 +13,47 @@ watch() { # NAME OPTION...: of csf
 	stop
 }
 
-# Those that are not installed, or do not run, are left out. They say by nothing that they have begun.
-peer() { # NAME COMMAND...
-	local name=$1 path
-	path=$(tool_path "$2") || return 0
-	shift 2
-	"$path" "$@" >/dev/null 2>&1 &
+PATH=$PATH:/usr/sbin # where Debian has most of them
+peers='runqlat cpudist offcputime bpftrace_runqlat perf_stat perf_sched'
+
+peer_command() { # PEER
+	case $1 in
+	bpftrace_runqlat) echo bpftrace "$(command -v runqlat.bt)" ;;
+	perf_stat) echo perf stat -a -e task-clock,context-switches ;;
+	perf_sched) echo perf sched record -q -o "$tmp"/perf.data ;;
+	*) echo "$1" 1000 ;;
+	esac
+}
+
+# They say by nothing that they have begun, but their descriptors do.
+attached_or_gone() { ! kill -0 "$1" 2>/dev/null || attached "$1"; }
+
+peer() { # PEER
+	local command
+	read -ra command <<<"$(peer_command "$1")"
+	"${command[@]}" >/dev/null 2>&1 &
 	running=$!
-	sleep 2
+	wait_until attached_or_gone "$running"
 	if kill -0 "$running" 2>/dev/null; then
-		ns "$name" switch_base
+		ns "peer_$1" switch_base
 		stop
 	else
-		note "$path does not run here: left out"
-		running=
+		note "'${command[*]}' does not run here: left out"
+		running='' peers=${peers/ $1/}
 	fi
-}
-
-peer_bpftrace() {
-	local script
-	script=$(tool_path runqlat.bt) || return 0
-	peer peer_bpftrace_runqlat bpftrace "$script"
-}
-
-peer_perf() { # all of its events: gigabytes
-	peer peer_perf_sched perf sched record -o "$tmp"/perf.data
 	rm -f "$tmp"/perf.data*
+}
+
+find_peers() { # those that are installed
+	local p there=''
+	for p in $peers; do
+		if command -v "${p%%_*}" >/dev/null && { [ "$p" != bpftrace_runqlat ] || command -v runqlat.bt >/dev/null; }; then
+			there="$there $p"
+		else
+			echo "# $p is left out: it is not installed"
+		fi
+	done
+	peers=$there
 }
 
 tools_round() {
@@ -52,13 +63,14 @@ tools_round() {
 	watch cswitch cswitch
 }
 
-# They are slow, and no bar is about them: every fifth round does.
-peers_round() {
-	peer peer_cpudist cpudist
-	peer peer_offcputime offcputime
-	peer_bpftrace
-	peer_perf
+peers_round() { # of which some are slow, and no bar is about them: runqlat in every round, they in every third
+	local p
+	for p in $peers; do
+		if [ "$p" = runqlat ] || [ $(($1 % 3)) = 1 ]; then peer "$p"; fi
+	done
 }
+
+has_peer() { [[ " $peers " = *" $1 "* ]]; }
 
 part() { # NAME: of what the peer adds
 	awk "BEGIN { print $(added "$1") / $(added peer_runqlat_ns) }"
