@@ -9,7 +9,7 @@
 # SUITE is a line of tests/debian/KERNELS (bookworm). What is tested is the last commit. The last line is
 # RESULT n; n is 0 if everything passed. As root.
 #
-# Environment: VM_TIMEOUT=s, the hard limit for each of two boots (900); VM_DEBUG, ACCEL, VM_CPUS, VM_MEMORY (2G),
+# Environment: VM_TIMEOUT=s, the hard limit for each of two boots (1800); VM_DEBUG, ACCEL, VM_CPUS, VM_MEMORY (2G),
 # MIRROR, CSF_CACHE and CHECK as for tests/debian/run.sh. Files: build/packages/.
 set -eu
 here=$(dirname "$(realpath "$0")")
@@ -113,7 +113,7 @@ arguments=$(awk -v s="$suite" '$1 == s { for (i = 4; i <= NF; i++) printf "%s ",
 [ -n "$arguments" ] || usage_error "$here/debian/KERNELS has no suite '$suite'"
 git -C "$top" rev-parse --verify -q HEAD >/dev/null || { echo "skip packages: this is no clone, and they are made of a commit"; exit; }
 [ "$(id -u)" = 0 ] || die "needs root, to build in a chroot"
-: "${VM_TIMEOUT:=900}" "${VM_MEMORY:=2G}"
+: "${VM_TIMEOUT:=1800}" "${VM_MEMORY:=2G}"
 vm_check_settings
 [ "$ICOUNT" = 0 ] || usage_error "a guest with systemd takes too long with ICOUNT=1"
 PATH=$PATH:/usr/sbin:/sbin
