@@ -111,7 +111,7 @@ in_namespace() {
 		while :; do sleep 0.02; done &
 		exec "$0" "$1" --json -T 2' "$csf" "$1" || return
 	why="$1: this is seen: $(head -c 300 "$tmp/out")"
-	jq -e '([.tasks[].tid] | max < 1000 and length > 20) and .discarded.unfinished == 0' "$tmp/out" >/dev/null
+	jq -e '([.tasks[].tid] | max < 1000 and length > 20) and .discarded.unfinished < 10' "$tmp/out" >/dev/null
 }
 
 # What the links that a process has open are attached to.
