@@ -105,11 +105,37 @@ struct pid {
 	struct upid numbers[]; /* one in each namespace, from the machine's down to the task's own */
 };
 
+typedef struct {
+	char value[8];
+} local64_t;
+
+struct hw_perf_event {
+	local64_t prev_count;
+};
+
+struct perf_event {
+	local64_t count;
+	struct hw_perf_event hw;
+};
+
+struct file {
+	void *private_data;
+};
+
+struct fdtable {
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
-	unsigned int on_cpu; /* unsigned, as the next: their width changed, and libbpf fits only those */
+	unsigned int
+		on_cpu; /* unsigned, as the next: their width changed, and libbpf fits only those */
 	unsigned int on_rq;
 	struct sched_entity se;
 	unsigned in_iowait : 1;
@@ -120,6 +146,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 	char comm[16];
+	struct files_struct *files;
 	__u64 utime;
 	__u64 stime;
 	unsigned long nvcsw;

@@ -7,8 +7,11 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <linux/perf_event.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +24,66 @@ static struct bpf_link *attach_iterator(struct bpf_program *prog, const struct b
 	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
 
 	return bpf_program__attach_iter(prog, &opts);
+}
+
+/* Reads it to its end, which runs its program over all elements. */
+static bool run_iterator(const struct bpf_link *link)
+{
+	int fd = bpf_iter_create(bpf_link__fd(link));
+	char nothing[64];
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	do {
+		n = read(fd, nothing, sizeof(nothing));
+	} while (n > 0);
+	close(fd);
+	return !n;
+}
+
+/*
+ * An event on one CPU that counts nanoseconds of the scheduler's clock. The map keeps it, without
+ * the descriptor.
+ */
+static int open_clock(const struct writer_bpf *skel, uint32_t cpu, struct csf_cpu_clock *clock)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE,
+		.size = sizeof(attr),
+		.config = PERF_COUNT_SW_CPU_CLOCK,
+	};
+
+	clock->fd = syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	if (clock->fd < 0 && errno != ENODEV)
+		return -errno;
+	if (clock->fd >= 0 &&
+	    bpf_map_update_elem(bpf_map__fd(skel->maps.clock_events), &cpu, &clock->fd, BPF_ANY))
+		return -errno;
+	if (bpf_map_update_elem(bpf_map__fd(skel->maps.cpu_clocks), &cpu, clock, BPF_ANY))
+		return -errno;
+	return 0;
+}
+
+static int start_clocks(struct writer_bpf *skel)
+{
+	struct bpf_link *link =
+		attach_iterator(skel->progs.csf_start_clocks, skel->maps.cpu_clocks);
+	int nr = libbpf_num_possible_cpus(), err = link ? 0 : -errno, cpu;
+	struct csf_cpu_clock *clocks = calloc(nr, sizeof(*clocks));
+
+	if (!clocks)
+		err = -ENOMEM;
+	for (cpu = 0; cpu < nr && !err; cpu++)
+		err = open_clock(skel, cpu, &clocks[cpu]);
+	if (!err && !run_iterator(link))
+		err = -errno;
+	while (clocks && cpu-- > 0)
+		if (clocks[cpu].fd >= 0)
+			close(clocks[cpu].fd);
+	free(clocks);
+	bpf_link__destroy(link);
+	return err;
 }
 
 static int attach_iterators(struct csf_loaded *l)
@@ -60,13 +123,18 @@ static int load(struct csf_loaded *l, bool force_hash)
 	/* an iterator needs to be told over what */
 	bpf_program__set_autoattach(l->skel->progs.csf_register, false);
 	bpf_program__set_autoattach(l->skel->progs.csf_count_irqs, false);
+	bpf_program__set_autoattach(l->skel->progs.csf_start_clocks, false);
 	/*
 	 * variables are found by name, if CONFIG_KALLSYMS_ALL keeps those; else cpu_page.c asks
 	 * /proc
 	 */
 	bpf_program__set_autoload(l->skel->progs.csf_count_irqs, csf_has_symbol("kstat"));
 	bpf_map__set_max_entries(l->skel->maps.cpu_irqs, libbpf_num_possible_cpus());
+	bpf_map__set_max_entries(l->skel->maps.cpu_clocks, libbpf_num_possible_cpus());
+	bpf_map__set_max_entries(l->skel->maps.clock_events, libbpf_num_possible_cpus());
 	err = writer_bpf__load(l->skel);
+	if (!err)
+		err = start_clocks(l->skel);
 	if (!err)
 		err = writer_bpf__attach(l->skel);
 	return err ? err : attach_iterators(l);
@@ -124,15 +192,5 @@ int csf_load_iterator(const struct csf_loaded *l)
 
 bool csf_load_count_irqs(const struct csf_loaded *l)
 {
-	int fd = l->irqs_link ? bpf_iter_create(bpf_link__fd(l->irqs_link)) : -1;
-	char nothing[64];
-	ssize_t n;
-
-	if (fd < 0)
-		return false;
-	do {
-		n = read(fd, nothing, sizeof(nothing));
-	} while (n > 0);
-	close(fd);
-	return !n;
+	return l->irqs_link && run_iterator(l->irqs_link);
 }

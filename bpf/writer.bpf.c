@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Writes the pages of registered threads at their context switches, as kmod/thread.c does, with
- * CLOCK_MONOTONIC as the clock, since a BPF program cannot read the TSC.
+ * CLOCK_MONOTONIC as the clock, since a BPF program cannot read the TSC. When a thread was woken
+ * is what the scheduler itself stamped: a program at every wakeup would cost every other task as
+ * much as the one at every switch.
  *
  * Pages are the values of inner maps (chunks) that belong to one process each and are frozen: user
  * space can map them, and nobody but these programs can write them. On x86 stores are seen in
@@ -80,6 +82,21 @@ struct {
 	__type(key, __u32);
 	__type(value, struct csf_cpu_irqs);
 } cpu_irqs SEC(".maps");
+
+/* By CPU: a perf event that counts the nanoseconds of local_clock(), and when it began. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} clock_events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct csf_cpu_clock);
+} cpu_clocks SEC(".maps");
 
 extern const struct kernel_stat kstat __ksym;
 
@@ -213,23 +230,67 @@ static __always_inline void add_off_cpu(struct csf_thread_page *page, __u64 ns)
 	}
 }
 
+/* local_clock(), in which the scheduler stamps its tasks; 0 if this CPU has no event. */
+static __always_inline __u64 local_clock_ns(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	const struct csf_cpu_clock *c = bpf_map_lookup_elem(&cpu_clocks, &cpu);
+	__s64 count = bpf_perf_event_read(&clock_events, BPF_F_CURRENT_CPU);
+
+	return c && c->start_ns && count >= 0 ? c->start_ns + count : 0;
+}
+
+/* The clock of p's run queue: local_clock(), read at some time since p was queued there. */
+static __always_inline __u64 queue_clock_ns(const struct task_struct *p)
+{
+	return bpf_core_field_exists(p->se.cfs_rq) ? p->se.cfs_rq->rq->clock : 0;
+}
+
+/*
+ * How long p, which gets the CPU now, has been waiting since it was woken: since it was queued
+ * here, and before that where it was queued and then moved away, which is in run_delay already. The
+ * queue's clock does not do for "now": it is not read again when the wakeup itself asked for this
+ * switch.
+ */
+static __always_inline __u64 waited(struct csf_thread_page *page, struct csf_ref *ref,
+				    const struct task_struct *p, __u64 now)
+{
+	__u64 queued = p->sched_info.last_queued;
+	__u64 before = p->sched_info.run_delay - page->run_delay_ns;
+	bool guess = 0;
+
+	if (ref->moved_asleep || !queued) { /* all we know is the end of the wait */
+		queued = queue_clock_ns(p);
+		before = 0;
+		guess = 1;
+	}
+	ref->moved_asleep = 0;
+	if ((__s64)(now - queued) < 0) { /* a CPU that came online after the service started */
+		now = queue_clock_ns(p);
+		guess = 1;
+	}
+	page->nr_guessed += guess;
+	return (__s64)(now - queued) < 0 ? 0 : now - queued + before;
+}
+
 /*
  * Tracepoints can be missed: a tracer may be skipped, and some virtual machines run old kernel text
  * in some contexts. Then the page says that the thread is off its CPU while it is on it, or the
  * reverse. The time is split by what the scheduler itself counted since the last switch we saw.
  */
-static __always_inline void missed_in(struct csf_thread_page *page, const struct csf_ref *ref,
+static __always_inline void missed_in(struct csf_thread_page *page, struct csf_ref *ref,
 				      struct task_struct *p, __u64 now)
 {
-	__u64 last = page->last_switch_tsc, past = now - last;
+	__u64 past = now - page->last_switch_tsc, local = local_clock_ns();
 	__u64 delay = min_u64(p->sched_info.run_delay - page->run_delay_ns, past);
-	__u64 ran = min_u64(p->se.sum_exec_runtime - page->sum_exec_ns, past);
-	__u64 slept = past - ran;
+	__u64 ran = local - p->sched_info.last_arrival, slept;
 
-	if (page->state == CSF_RUNQ)
-		slept = 0;
-	else if (ref->woken_ns - last <= past)
-		slept = ref->woken_ns - last;
+	if (ref->moved_asleep)
+		delay = 0;
+	ref->moved_asleep = 0;
+	if (ran > past)
+		ran = min_u64(p->se.sum_exec_runtime - page->sum_exec_ns, past);
+	slept = page->state == CSF_RUNQ ? 0 : past - ran;
 	slept = min_u64(slept, past - delay);
 	add_off_cpu(page, slept);
 	page->runq_cyc += delay;
@@ -240,8 +301,8 @@ static __always_inline void missed_in(struct csf_thread_page *page, const struct
 	page->last_switch_tsc = now;
 }
 
-static __always_inline void missed_out(struct csf_thread_page *page, const struct csf_ref *ref,
-				       struct task_struct *p, __u64 now)
+static __always_inline void missed_out(struct csf_thread_page *page, const struct task_struct *p,
+				       __u64 now)
 {
 	__u64 past = now - page->last_switch_tsc;
 	__u64 ran = min_u64(p->se.sum_exec_runtime - page->sum_exec_ns, past);
@@ -249,7 +310,7 @@ static __always_inline void missed_out(struct csf_thread_page *page, const struc
 	page->oncpu_cyc += ran;
 	page->last_switch_tsc += ran;
 	page->nr_guessed++;
-	if (ref->woken_ns - page->last_switch_tsc <= past - ran) {
+	if (p->nvcsw != page->nvcsw) {
 		page->state = CSF_SLEEP;
 		page->nr_block++;
 	} else {
@@ -287,7 +348,7 @@ static __always_inline bool switches_missed(const struct csf_thread_page *page,
 	return p->nvcsw + p->nivcsw - page->nvcsw - page->nivcsw != 1;
 }
 
-static __always_inline void switch_out(struct csf_thread_page *page, const struct csf_ref *ref,
+static __always_inline void switch_out(struct csf_thread_page *page, struct csf_ref *ref,
 				       struct task_struct *p, __u64 now)
 {
 	bool runnable = is_runnable(p);
@@ -313,28 +374,29 @@ static __always_inline void switch_out(struct csf_thread_page *page, const struc
 	write_end(page);
 }
 
-static __always_inline void switch_in(struct csf_thread_page *page, const struct csf_ref *ref,
-				      struct task_struct *p, __u64 now)
+/* The two clocks are read last, and one right after the other: all before is waiting, too. */
+static __always_inline void switch_in(struct csf_thread_page *page, struct csf_ref *ref,
+				      struct task_struct *p)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	__u64 past, waited = 0;
+	__u64 now, local, past, runq;
 
-	now = not_before(now, page->last_switch_tsc);
 	write_begin(page);
-	if (page->state == CSF_ONCPU)
-		missed_out(page, ref, p, now);
-	past = now - page->last_switch_tsc;
-	if (page->state != CSF_RUNQ && ref->woken_ns - page->last_switch_tsc <= past)
-		waited = now - ref->woken_ns;
-	page->runq_cyc += waited;
-	add_off_cpu(page, past - waited);
-	page->state = CSF_ONCPU;
-	page->last_switch_tsc = now;
 	page->nr_switch_in++;
 	if (page->cpu != cpu) {
 		page->cpu = cpu;
 		page->nr_migrate++;
 	}
+	local = page->state == CSF_RUNQ ? 0 : local_clock_ns();
+	now = not_before(bpf_ktime_get_ns(), page->last_switch_tsc);
+	if (page->state == CSF_ONCPU)
+		missed_out(page, p, now);
+	past = now - page->last_switch_tsc;
+	runq = page->state == CSF_RUNQ ? past : min_u64(waited(page, ref, p, local), past);
+	page->runq_cyc += runq;
+	add_off_cpu(page, past - runq);
+	page->state = CSF_ONCPU;
+	page->last_switch_tsc = now;
 	write_end(page);
 }
 
@@ -352,16 +414,13 @@ static __noinline int out_and_in(struct task_struct *prev, struct task_struct *n
 {
 	struct csf_ref *ref = ref_of(prev);
 	struct csf_thread_page *page = ref ? page_of(ref) : 0;
-	__u64 now = 0;
 
-	if (page) {
-		now = bpf_ktime_get_ns();
-		switch_out(page, ref, prev, now);
-	}
+	if (page)
+		switch_out(page, ref, prev, bpf_ktime_get_ns());
 	ref = ref_of(next);
 	page = ref ? page_of(ref) : 0;
 	if (page)
-		switch_in(page, ref, next, now ? now : bpf_ktime_get_ns());
+		switch_in(page, ref, next);
 	return 0;
 }
 
@@ -373,20 +432,20 @@ int BPF_PROG(csf_switch, bool preempt, struct task_struct *prev, struct task_str
 	return 0;
 }
 
-static __noinline int woken(struct task_struct *p)
+/*
+ * Linux 6.12 and later leave a task that goes to sleep in its queue for a while. If it is moved to
+ * another CPU then, it is stamped as if it were queued there to run.
+ */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(csf_migrate, struct task_struct *p)
 {
-	struct csf_ref *ref = ref_of(p);
+	struct csf_ref *ref;
 
+	if (!maybe_ours(p) || !p->on_rq || is_runnable(p))
+		return 0;
+	ref = ref_of(p);
 	if (ref)
-		ref->woken_ns = bpf_ktime_get_ns();
-	return 0;
-}
-
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(csf_wakeup, struct task_struct *p)
-{
-	if (maybe_ours(p))
-		woken(p);
+		ref->moved_asleep = 1;
 	return 0;
 }
 
@@ -520,7 +579,7 @@ static __always_inline int remember(struct task_struct *p, const struct csf_ref 
 }
 
 /* Up to date again after switches that were missed. */
-static __always_inline void resync(struct csf_thread_page *page, const struct csf_ref *ref,
+static __always_inline void resync(struct csf_thread_page *page, struct csf_ref *ref,
 				   struct task_struct *p)
 {
 	__u64 now;
@@ -528,7 +587,7 @@ static __always_inline void resync(struct csf_thread_page *page, const struct cs
 	write_begin(page);
 	now = not_before(bpf_ktime_get_ns(), page->last_switch_tsc);
 	if (page->state == CSF_ONCPU)
-		missed_out(page, ref, p, now);
+		missed_out(page, p, now);
 	missed_in(page, ref, p, now);
 	copy_task(page, p); /* its reader compares the switches with the kernel's */
 	write_end(page);
@@ -538,7 +597,7 @@ static __always_inline void resync(struct csf_thread_page *page, const struct cs
  * The page is made ready first and found by the switch program last, so that the two never write at
  * the same time. A switch in between is missed: then once more.
  */
-static __always_inline int follow(struct task_struct *p, const struct csf_ref *ref, bool fresh)
+static __always_inline int follow(struct task_struct *p, struct csf_ref *ref, bool fresh)
 {
 	struct csf_thread_page *page = page_of(ref);
 	int i;
@@ -644,5 +703,28 @@ int csf_count_irqs(struct bpf_iter__bpf_map_elem *ctx)
 	irqs->softirqs = 0;
 	for (i = 0; i < 10; i++)
 		irqs->softirqs += stat->softirqs[i];
+	return 0;
+}
+
+/*
+ * An iterator over cpu_clocks, in the service: learns when the events began to count. Both values
+ * are of the event's last reading.
+ */
+SEC("iter/bpf_map_elem")
+int csf_start_clocks(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct csf_cpu_clock *c = ctx->value;
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct perf_event *event;
+	__u64 at = 0, count = 0;
+	struct file *file = 0;
+
+	if (!c || c->fd < 0)
+		return 0;
+	bpf_probe_read_kernel(&file, sizeof(file), me->files->fdt->fd + c->fd);
+	event = BPF_CORE_READ(file, private_data);
+	bpf_core_read(&at, sizeof(at), &event->hw.prev_count);
+	bpf_core_read(&count, sizeof(count), &event->count);
+	c->start_ns = at - count;
 	return 0;
 }

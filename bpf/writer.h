@@ -37,9 +37,17 @@ struct csf_client {
 /* A registered thread. */
 struct csf_ref {
 	__u64 start_time; /* tells whose it is where the TID is the key */
-	__u64 woken_ns; /* the last wakeup; other CPUs write it while the owner reads its page */
 	__u32 chunk;
 	__u32 slot;
+	__u32 moved_asleep; /* since it left its CPU: when it was queued last is not when it woke */
+	__u32 pad;
+};
+
+/* One CPU's clock as the scheduler reads it, which programs see through a perf event's count. */
+struct csf_cpu_clock {
+	__u64 start_ns; /* that clock when the count was 0 */
+	__s32 fd; /* of the event, in the service */
+	__u32 pad;
 };
 
 /* Interrupts of one CPU since boot. */

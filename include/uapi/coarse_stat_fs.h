@@ -155,7 +155,8 @@ CSF_AT(csf_hdr, reserved, 32);
  * @nr_guessed: switches at which the writer could not tell waiting, sleeping and running apart and
  *		had to estimate: the kernel moved the sleeping thread between CPUs while its
  *		dequeue was delayed (Linux 6.12 and later; only the end of its wait is in @runq_cyc
- *		then), or a switch was not reported to the BPF programs (both)
+ *		then), or a switch was not reported to the BPF programs, or it was on a CPU that
+ *		came online after their service had started (both)
  * @last_switch_tsc: the clock at the last switch in or out, or at arming (both)
  * @oncpu_cyc: cycles: running (out)
  * @runq_cyc: cycles: runnable and waiting for a CPU, from wakeup or preemption on (in)
