@@ -199,6 +199,11 @@ struct bpf_iter__task {
 	struct task_struct *task; /* NULL after the last */
 };
 
+struct bpf_iter__bpf_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+};
+
 struct bpf_iter__bpf_map_elem {
 	struct bpf_iter_meta *meta;
 	struct bpf_map *map;

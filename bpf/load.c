@@ -93,6 +93,9 @@ static int attach_iterators(struct csf_loaded *l)
 	l->register_link = attach_iterator(skel->progs.csf_register, skel->maps.once);
 	if (!l->register_link)
 		return -errno;
+	l->map_ids_link = bpf_program__attach_iter(skel->progs.csf_map_ids, NULL);
+	if (!l->map_ids_link)
+		return -errno;
 	if (!bpf_program__autoload(skel->progs.csf_count_irqs))
 		return 0;
 	l->irqs_link = attach_iterator(skel->progs.csf_count_irqs, skel->maps.cpu_irqs);
@@ -124,6 +127,7 @@ static int load(struct csf_loaded *l, bool force_hash)
 	bpf_program__set_autoattach(l->skel->progs.csf_register, false);
 	bpf_program__set_autoattach(l->skel->progs.csf_count_irqs, false);
 	bpf_program__set_autoattach(l->skel->progs.csf_start_clocks, false);
+	bpf_program__set_autoattach(l->skel->progs.csf_map_ids, false);
 	/*
 	 * variables are found by name, if CONFIG_KALLSYMS_ALL keeps those; else cpu_page.c asks
 	 * /proc
@@ -140,6 +144,18 @@ static int load(struct csf_loaded *l, bool force_hash)
 	return err ? err : attach_iterators(l);
 }
 
+/* The programs know clients by their numbers in the initial PID namespace, and we by ours. */
+static bool in_pid_namespace(const struct writer_bpf *skel)
+{
+	if (skel->bss->service_tgid == (__u32)getpid())
+		return false;
+	fprintf(stderr,
+		"csf: this is a PID namespace, where clients cannot be told apart: run the "
+		"service outside of it (in a container: with the host's PID namespace), and "
+		"let clients in it have the socket\n");
+	return true;
+}
+
 int csf_load(struct csf_loaded *l, bool force_hash)
 {
 	int err;
@@ -147,13 +163,15 @@ int csf_load(struct csf_loaded *l, bool force_hash)
 	memset(l, 0, sizeof(*l));
 	csf_explain_begin();
 	err = load(l, force_hash);
-	if (err) {
+	if (err)
 		csf_explain(err, 5, 19);
+	if (err || in_pid_namespace(l->skel)) {
 		csf_unload(l);
 		return -1;
 	}
 	l->maps.chunks_fd = bpf_map__fd(l->skel->maps.chunks);
 	l->maps.chunk_use_fd = bpf_map__fd(l->skel->maps.chunk_use);
+	l->maps.ids_link_fd = bpf_link__fd(l->map_ids_link);
 	l->maps.btf_fd = bpf_object__btf_fd(l->skel->obj);
 	l->maps.key_type = bpf_map__btf_key_type_id(l->skel->maps.chunk_template);
 	l->maps.value_type = bpf_map__btf_value_type_id(l->skel->maps.chunk_template);
@@ -181,6 +199,7 @@ void csf_unload(struct csf_loaded *l)
 	if (l->skel && l->skel->bss)
 		report_lost(l->skel);
 	bpf_link__destroy(l->irqs_link);
+	bpf_link__destroy(l->map_ids_link);
 	bpf_link__destroy(l->register_link);
 	writer_bpf__destroy(l->skel);
 }

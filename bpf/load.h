@@ -14,6 +14,7 @@ struct csf_loaded {
 	struct writer_bpf *skel;
 	struct bpf_link *register_link;
 	struct bpf_link *irqs_link;
+	struct bpf_link *map_ids_link;
 	struct csf_pages_maps maps;
 	int clients_fd;
 	int cpu_irqs_fd;

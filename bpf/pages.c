@@ -30,6 +30,7 @@ struct chunk {
 	unsigned int size;
 	int fd;
 	uint32_t map_id;
+	bool looked_for;
 };
 
 struct csf_pages {
@@ -155,7 +156,7 @@ static int add_chunk(struct csf_pages *p, unsigned int size)
 	if (i < 0)
 		return -1;
 	p->last_number = i;
-	p->chunks[i] = (struct chunk){ MAKING, size, -1, 0 };
+	p->chunks[i] = (struct chunk){ MAKING, size, -1, 0, false };
 	p->nr_ready[size]++;
 	pthread_mutex_unlock(&p->lock);
 	err = make_chunk(p, i);
@@ -238,39 +239,88 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/*
- * The process, or whoever it gave the descriptor to, may keep the map alive as long as it likes. To
- * see that takes CAP_SYS_ADMIN: without that privilege memory that a dead process's descriptors
- * still hold cannot be seen and is not counted, or nothing would ever be given back.
- */
-static bool map_gone(const struct chunk *c)
-{
-	int fd = bpf_map_get_fd_by_id(c->map_id);
+/* The numbers of all maps that there are, in ascending order. */
+struct map_ids {
+	uint32_t *ids;
+	size_t nr, room;
+};
 
-	if (fd >= 0)
-		close(fd);
-	return fd < 0 && (errno == ENOENT || errno == EPERM);
+static bool ids_read(struct map_ids *m, int fd)
+{
+	size_t len = 0;
+	ssize_t n;
+
+	for (;;) {
+		if (len / sizeof(*m->ids) + 1024 > m->room) {
+			size_t room = m->room * 2 + 4096;
+			uint32_t *ids = realloc(m->ids, room * sizeof(*ids));
+
+			if (!ids)
+				return false;
+			m->ids = ids;
+			m->room = room;
+		}
+		n = read(fd, (char *)m->ids + len, m->room * sizeof(*m->ids) - len);
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (n <= 0)
+			break;
+		len += n;
+	}
+	m->nr = len / sizeof(*m->ids);
+	return !n;
 }
 
-/* Only this thread ends the state LINGERING, so it may look at such chunks without the lock. */
+static bool ids_get(const struct csf_pages *p, struct map_ids *m)
+{
+	int fd = bpf_iter_create(p->maps.ids_link_fd);
+	bool whole;
+
+	if (fd < 0)
+		return false;
+	whole = ids_read(m, fd);
+	close(fd);
+	return whole;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static bool ids_have(const struct map_ids *m, uint32_t id)
+{
+	return bsearch(&id, m->ids, m->nr, sizeof(id), compare_ids);
+}
+
+/*
+ * The process, or whoever it gave the descriptor to, may keep the map alive as long as it likes. So
+ * the kernel is asked which maps there are: by a program, since bpf(2) tells only who has
+ * CAP_SYS_ADMIN.
+ */
 static bool look_at_lingering(struct csf_pages *p)
 {
-	bool found = false;
+	struct map_ids m = { 0 };
+	bool found = false, known;
 	int i;
 
-	for (i = 0; i < CSF_MAX_CHUNKS; i++) {
-		pthread_mutex_lock(&p->lock);
-		if (p->chunks[i].state == LINGERING) {
-			pthread_mutex_unlock(&p->lock);
-			if (!map_gone(&p->chunks[i]))
-				continue;
-			pthread_mutex_lock(&p->lock);
-			p->chunks[i].state = GONE;
-			p->nr_lingering--;
-			found = true;
-		}
-		pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&p->lock);
+	for (i = 0; i < CSF_MAX_CHUNKS; i++)
+		p->chunks[i].looked_for = p->chunks[i].state == LINGERING;
+	pthread_mutex_unlock(&p->lock);
+	known = ids_get(p, &m);
+	pthread_mutex_lock(&p->lock);
+	for (i = 0; known && i < CSF_MAX_CHUNKS; i++) {
+		if (!p->chunks[i].looked_for || ids_have(&m, p->chunks[i].map_id))
+			continue;
+		p->chunks[i].state = GONE;
+		p->nr_lingering--;
+		found = true;
 	}
+	pthread_mutex_unlock(&p->lock);
+	free(m.ids);
 	return found;
 }
 

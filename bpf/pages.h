@@ -15,11 +15,15 @@
 
 struct csf_pages;
 
-/* How to make a map that the outer map of @chunks_fd accepts. */
+/*
+ * How to make a map that the outer map of @chunks_fd accepts. @ids_link_fd: makes iterators over
+ * the numbers of all maps that there are.
+ */
 struct csf_pages_maps {
 	int chunks_fd;
 	int chunk_use_fd;
 	int btf_fd;
+	int ids_link_fd;
 	uint32_t key_type;
 	uint32_t value_type;
 };

@@ -10,8 +10,7 @@
  * program order, so compiler barriers around the sequence count are enough for readers on other
  * CPUs too; elsewhere an atomic exchange orders them.
  */
-#include "kernel.h"
-#include "writer.h"
+#include "maps.bpf.h"
 #include "csf_bucket.h"
 #include "uapi/csf_service.h"
 
@@ -24,114 +23,6 @@ char LICENSE[] SEC("license") = "GPL";
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000
 #define PF_KTHREAD 0x00200000
-
-const volatile bool use_hash; /* task storage fails while the CPU is busy in it (before 6.2) */
-
-__u64 epochs;
-__u64 lost[CSF_LOST_MAX];
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct csf_ref);
-} refs SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, CSF_MAX_HASHED);
-	__type(key, __u32);
-	__type(value, struct csf_ref);
-} hashed_refs SEC(".maps");
-
-struct csf_chunk_map {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
-	__type(key, __u32);
-	__type(value, struct csf_slot);
-} chunk_template SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, CSF_MAX_CHUNKS);
-	__type(key, __u32);
-	__array(values, struct csf_chunk_map);
-} chunks SEC(".maps") = { .values = { &chunk_template } };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, CSF_MAX_CHUNKS);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct csf_chunk);
-} chunk_use SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, CSF_MAX_CLIENTS);
-	__type(key, __u32);
-	__type(value, struct csf_client);
-} clients SEC(".maps");
-
-/* By CPU: the interrupts that /proc/stat only has as a sum. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct csf_cpu_irqs);
-} cpu_irqs SEC(".maps");
-
-/* By CPU: a perf event that counts the nanoseconds of local_clock(), and when it began. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} clock_events SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct csf_cpu_clock);
-} cpu_clocks SEC(".maps");
-
-extern const struct kernel_stat kstat __ksym;
-
-/* One element: an iterator over it runs its program once, as the thread that reads. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} once SEC(".maps");
-
-static __always_inline struct csf_ref *ref_of(struct task_struct *p)
-{
-	struct csf_ref *ref;
-	__u32 tid;
-
-	if (!use_hash)
-		return p->bpf_storage ? bpf_task_storage_get(&refs, p, 0, 0) : 0;
-	tid = p->pid;
-	ref = bpf_map_lookup_elem(&hashed_refs, &tid);
-	return ref && ref->start_time == p->start_time ? ref : 0;
-}
-
-static __always_inline struct csf_thread_page *page_of(const struct csf_ref *ref)
-{
-	__u32 chunk = ref->chunk, slot = ref->slot;
-	struct csf_slot *s;
-	void *map;
-
-	map = bpf_map_lookup_elem(&chunks, &chunk);
-	if (!map)
-		return 0;
-	s = bpf_map_lookup_elem(map, &slot);
-	return s ? &s->page : 0;
-}
 
 static __always_inline void write_begin(struct csf_thread_page *p)
 {
@@ -719,6 +610,7 @@ int csf_start_clocks(struct bpf_iter__bpf_map_elem *ctx)
 	__u64 at = 0, count = 0;
 	struct file *file = 0;
 
+	service_tgid = me->tgid;
 	if (!c || c->fd < 0)
 		return 0;
 	bpf_probe_read_kernel(&file, sizeof(file), me->files->fdt->fd + c->fd);
@@ -726,5 +618,19 @@ int csf_start_clocks(struct bpf_iter__bpf_map_elem *ctx)
 	bpf_core_read(&at, sizeof(at), &event->hw.prev_count);
 	bpf_core_read(&count, sizeof(count), &event->count);
 	c->start_ns = at - count;
+	return 0;
+}
+
+/* An iterator over all maps: their numbers, in ascending order. */
+SEC("iter/bpf_map")
+int csf_map_ids(struct bpf_iter__bpf_map *ctx)
+{
+	struct bpf_map *map = ctx->map;
+	__u32 id;
+
+	if (!map)
+		return 0;
+	id = map->id;
+	bpf_seq_write(ctx->meta->seq, &id, sizeof(id));
 	return 0;
 }

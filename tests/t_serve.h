@@ -14,20 +14,24 @@
 #include <grp.h>
 #include <limits.h>
 #include <linux/bpf.h>
+#include <linux/capability.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
 #define PAGE 4096
 
+enum { SERVANT = 61009 };
+
 struct service {
 	pid_t pid;
 	char dir[32], path[48];
+	int servant; /* runs as a user with no capabilities but those it needs */
 };
 
 static struct service service;
 static char command[PATH_MAX];
 
-static inline void find_command(const char *argv0)
+static inline int command_there(const char *argv0)
 {
 	const char *env = getenv("CSF_CMD");
 	char self[PATH_MAX], *slash;
@@ -37,8 +41,13 @@ static inline void find_command(const char *argv0)
 		snprintf(slash, sizeof(self) - (size_t)(slash - self), "/../csf");
 		env = self;
 	}
-	if (!env || !realpath(env, command))
-		t_die("no csf command at %s", env ? env : argv0);
+	return env && realpath(env, command);
+}
+
+static inline void find_command(const char *argv0)
+{
+	if (!command_there(argv0))
+		t_die("there is no csf command for %s", argv0);
 }
 
 static inline int can_connect(void)
@@ -54,10 +63,32 @@ static inline int can_connect(void)
 static inline void service_place(void)
 {
 	snprintf(service.dir, sizeof(service.dir), "/tmp/csf-t-XXXXXX");
-	if (!mkdtemp(service.dir) || chmod(service.dir, 0755))
+	if (!mkdtemp(service.dir) || chmod(service.dir, 0755) ||
+	    (service.servant && chown(service.dir, SERVANT, SERVANT)))
 		t_die("mkdtemp: %s", strerror(errno));
 	snprintf(service.path, sizeof(service.path), "%s/socket", service.dir);
 	setenv(CSF_SOCKET_ENV, service.path, 1);
+}
+
+static inline int become_servant(void)
+{
+	static const int caps[] = { CAP_BPF, CAP_PERFMON };
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct data[2];
+
+	memset(data, 0, sizeof(data));
+	for (size_t i = 0; i < sizeof(caps) / sizeof(*caps); i++)
+		data[CAP_TO_INDEX(caps[i])].permitted |= CAP_TO_MASK(caps[i]);
+	for (int i = 0; i < 2; i++)
+		data[i].effective = data[i].inheritable = data[i].permitted;
+	if (prctl(PR_SET_KEEPCAPS, 1) || setgroups(0, NULL) ||
+	    setresgid(SERVANT, SERVANT, SERVANT) || setresuid(SERVANT, SERVANT, SERVANT) ||
+	    syscall(SYS_capset, &h, data))
+		return -1;
+	for (size_t i = 0; i < sizeof(caps) / sizeof(*caps); i++)
+		if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, caps[i], 0, 0))
+			return -1;
+	return 0;
 }
 
 /* It can be run as an option more than one word; NULL for none. */
@@ -69,6 +100,8 @@ static inline pid_t service_spawn(const char *a, const char *b, const char *err_
 		return pid;
 	if (err_to && !freopen(err_to, "w", stderr))
 		_exit(99);
+	if (service.servant && become_servant())
+		_exit(98);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execl(command, "csf", "serve", "--socket", service.path, a, b, (char *)NULL);
 	_exit(99);

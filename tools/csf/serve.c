@@ -60,8 +60,7 @@ static const struct argp argp = {
 	parse,
 	NULL,
 	"Write the pages of local processes by BPF programs, where no module is loaded."
-	"\vNeeds root, or CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, and a kernel with BTF, 5.19 or "
-	"later. Its clients need nothing.",
+	"\vNeeds root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF, 5.19 or later. Its clients need nothing.",
 	NULL,
 	NULL,
 	NULL
