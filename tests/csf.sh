@@ -191,6 +191,34 @@ unprivileged() {
 		complains 1 "CAP_BPF" setpriv --reuid 61001 --regid 61001 --clear-groups "$csf" serve -s "$tmp/x"
 }
 
+in_pid_namespace() { complains 1 "PID namespace" unshare -pf "$csf" serve -s "$tmp/x"; }
+
+# What a csf run that was killed leaves is removed by the next, but not what one that lives has.
+killed() {
+	local before alive dead
+	before=$(run_dirs)
+	rm -f "$tmp/ready"
+	"$csf" run sh -c "echo \$CSF_SOCKET >$tmp/ready; exec sleep 60" &
+	alive=$!
+	wait_for "$tmp/ready" || return
+	mv "$tmp/ready" "$tmp/alive"
+	"$csf" run sh -c "echo \$\$ >$tmp/ready; exec sleep 60" &
+	dead=$!
+	wait_for "$tmp/ready" || return
+	kill -KILL "$dead"
+	wait "$dead" 2>/dev/null
+	kill "$(cat "$tmp/ready")"
+	why="nothing is left of one that was killed"
+	[ "$(run_dirs | wc -l)" = $(($(wc -w <<<"$before") + 2)) ] || return
+	exits 0 "$csf" run true || return
+	why="the socket of one that lives is gone"
+	[ -S "$(cat "$tmp/alive")" ] || return
+	kill "$alive"
+	wait "$alive"
+	why="left: $(run_dirs)"
+	[ "$(run_dirs)" = "$before" ]
+}
+
 nothing_left() {
 	why="left: $(run_dirs)"
 	[ "$(run_dirs)" = "$dirs_before" ]
@@ -232,6 +260,7 @@ hashed() { # the service on kernels whose task storage is not dependable
 	[ "$status" = 0 ]
 }
 
+"$csf" run true || exit # removes what was left before
 dirs_before=$(run_dirs)
 check "exit codes" exit_codes
 check "arguments" arguments
@@ -243,6 +272,8 @@ check "Ctrl-C" interrupted
 check "environment" environment
 check "nested" nested
 check "unprivileged" unprivileged
+check "PID namespace" in_pid_namespace
+check "killed" killed
 check "nothing left in /run" nothing_left
 if [ "${1:-}" != --no-pages ]; then
 	for t in cpu thread sum wakeup life stress; do

@@ -3,11 +3,14 @@
 #include "csf.h"
 
 #include <argp.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -47,16 +50,22 @@ static const struct argp argp = {
 	NULL
 };
 
-static bool service_there(void)
+static bool service_at(const char *path)
 {
-	const char *path = getenv(CSF_SOCKET_ENV);
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), err;
 
-	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path ? path : CSF_SOCKET);
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
 	err = connect(fd, (struct sockaddr *)&a, sizeof(a));
 	close(fd);
 	return !err;
+}
+
+static bool service_there(void)
+{
+	const char *path = getenv(CSF_SOCKET_ENV);
+
+	return service_at(path ? path : CSF_SOCKET);
 }
 
 static void __attribute__((noreturn)) exec_command(char **argv)
@@ -156,23 +165,109 @@ static int run_served(char **argv, const char *socket)
 	return code;
 }
 
+/*
+ * A directory for the socket that others can find, so that it can be bind-mounted. It is locked as
+ * long as we live: one that is not was left by a csf run that was killed, and the next removes it.
+ */
+#define DIR_NAME "csf-run-"
+#define DIR_PATH "/run/" DIR_NAME
+
+static int lock_directory(const char *dir)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || !flock(fd, LOCK_EX | LOCK_NB))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+#define SOCKET_NAME "/socket"
+#define DIR_LEN sizeof(DIR_PATH "XXXXXX")
+#define SOCKET_LEN (DIR_LEN + sizeof(SOCKET_NAME))
+
+static void socket_in(const char *dir, char *path)
+{
+	snprintf(path, SOCKET_LEN, "%.*s" SOCKET_NAME, (int)DIR_LEN, dir);
+}
+
+static void remove_directory(const char *dir)
+{
+	char path[SOCKET_LEN];
+
+	socket_in(dir, path);
+	unlink(path);
+	rmdir(dir);
+}
+
+static void remove_if_stale(const char *dir)
+{
+	int fd = lock_directory(dir);
+	char path[SOCKET_LEN];
+
+	if (fd < 0)
+		return;
+	socket_in(dir, path);
+	if (!service_at(path))
+		remove_directory(dir);
+	close(fd);
+}
+
+static void remove_stale(void)
+{
+	DIR *run = opendir("/run");
+	char path[DIR_LEN];
+	struct dirent *d;
+
+	while (run && (d = readdir(run))) {
+		if (strncmp(d->d_name, DIR_NAME, strlen(DIR_NAME)) ||
+		    strlen(d->d_name) != strlen(DIR_NAME "XXXXXX"))
+			continue;
+		snprintf(path, sizeof(path), "/run/%.*s", (int)strlen(DIR_NAME "XXXXXX"),
+			 d->d_name);
+		remove_if_stale(path);
+	}
+	if (run)
+		closedir(run);
+}
+
+/* Somebody may take it for stale just before we lock it: then there is another one. -1 with errno. */
+static int make_directory(char *dir)
+{
+	int fd;
+
+	for (;;) {
+		strcpy(dir, DIR_PATH "XXXXXX");
+		if (!mkdtemp(dir))
+			return -1;
+		fd = lock_directory(dir);
+		/* the command may give up its privileges before it connects */
+		if (fd >= 0 && !chmod(dir, 0755))
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
 int csf_run(int argc, char **argv)
 {
-	char dir[] = "/run/csf-run-XXXXXX", socket[sizeof(dir) + 8];
-	int first = 0, code;
+	char dir[DIR_LEN], socket[SOCKET_LEN];
+	int first = 0, code, lock;
 
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first);
 	if (!access(CSF_MOUNT_POINT "/thread-self", F_OK) || service_there())
 		exec_command(argv + first);
 	prepare();
-	/* the command may give up its privileges before it connects */
-	if (!mkdtemp(dir) || chmod(dir, 0755)) {
+	remove_stale();
+	lock = make_directory(dir);
+	if (lock < 0) {
 		fprintf(stderr, "csf: no writer is there, and starting one takes root: %s: %s\n",
 			dir, strerror(errno));
 		return CSF_EXIT_FAIL;
 	}
-	snprintf(socket, sizeof(socket), "%s/socket", dir);
+	socket_in(dir, socket);
 	code = run_served(argv + first, socket);
-	rmdir(dir);
+	remove_directory(dir);
+	close(lock);
 	return code;
 }
