@@ -48,7 +48,8 @@ struct t_run_ {
 static struct t_run_ t_;
 
 #define TEST(name) for (int t_more_ = t_begin_(name); t_more_; t_more_ = t_end_())
-#define CHECK(cond, ...) t_check_(!!(cond), __FILE__, __LINE__, __VA_ARGS__)
+/* The reasons are looked at after the condition: errno is one of them. */
+#define CHECK(cond, ...) ((cond) ? 1 : t_fail_(__FILE__, __LINE__, __VA_ARGS__))
 #define t_die(...) t_die_(__FILE__, __LINE__, __VA_ARGS__)
 
 static inline void t_result_(const char *result)
@@ -142,13 +143,11 @@ static inline void t_why_(const char *file, int line, const char *fmt, va_list a
 		snprintf(t_.now->why + n, size - n, " (%s:%d)", file, line);
 }
 
-__attribute__((format(printf, 4, 5))) static inline int t_check_(int ok, const char *file, int line,
-								 const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static inline int t_fail_(const char *file, int line,
+								const char *fmt, ...)
 {
 	va_list ap;
 
-	if (ok)
-		return 1;
 	va_start(ap, fmt);
 	t_why_(file, line, fmt, ap);
 	va_end(ap);
