@@ -284,7 +284,8 @@ static int try_to_move(struct sleeper *s)
 
 struct moved {
 	int n, delayed,
-		fooled; /* of n sleepers, the kernel's run_delay has the sleep of that many */
+		fooled, /* of n sleepers, the kernel's run_delay has the sleep of that many */
+		wrong;
 	double worst; /* longest time in the run queue, ms */
 };
 
@@ -294,6 +295,7 @@ static void judge(struct moved *m, const struct sleeper *s)
 {
 	m->n++;
 	m->delayed += s->delayed != 0;
+	m->wrong += s->d.sleep <= 0.95 * nap_ms;
 	m->fooled += s->run_delay > 0.8 * nap_ms && s->d.runq < 0.5 * nap_ms;
 	if (s->d.runq > m->worst)
 		m->worst = s->d.runq;
@@ -346,7 +348,8 @@ static void test_moved(void)
 	t_rival_stop(&rivals[1]);
 	t_note("%d sleepers moved, longest wait %.3f ms; dequeue delayed for %d", m.n, m.worst,
 	       m.delayed);
-	t_note("schedstat's run_delay has the sleep of %d of them", m.fooled);
+	t_note("schedstat's run_delay has the sleep of %d of them, the page lacks that of %d",
+	       m.fooled, m.wrong);
 }
 
 int main(void)
