@@ -78,8 +78,11 @@ build_tree() { # as much as the tests need, so that somebody's unfinished test s
 }
 
 wants_csf() {
-	[ -n "${WRITER:-}" ] || [[ " $tests " = *" lab "* ]] ||
-		{ [ "$tests" = bench ] && "$top"/scripts/bpf-tools.sh clang bpftool cc; }
+	case ${WRITER:-}:" $tests " in
+	[a-z]*:* | *" lab "*) ;;
+	*" bench "* | *" both "*) "$top"/scripts/bpf-tools.sh clang bpftool cc ;;
+	*) false ;;
+	esac
 }
 
 add_csf() { # STAGE: static, since what it takes to build BPF programs is here, not in the suite
