@@ -66,6 +66,9 @@ references_are() { # NUMBER
 }
 
 run_one() { # TEST
+	case $1 in
+	serve*) on_writer= ;; # starts services of its own
+	esac
 	if [ -f "tests/$1.sh" ]; then
 		sh "tests/$1.sh"
 	elif [ -x "build/tests/t_$1" ]; then
@@ -119,9 +122,9 @@ unload() {
 
 # Nothing to load, nothing to take out; that nothing is left is a test of its own (t_serve).
 tests_on_bpf() { # TEST...
-	on_writer="build/csf run --"
 	export CSF_STRESS_SECONDS=60 # registering takes longer: as many threads as with the module
 	for test; do
+		on_writer="build/csf run --"
 		run_test "$test"
 	done
 }

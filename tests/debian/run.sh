@@ -73,7 +73,7 @@ build_tree() { # as much as the tests need, so that somebody's unfinished test s
 	[ "${WRITER:-}" != none ] && [ -z "${KBUILD:-}" ] || module= # is for 6.1 and later, and KBUILD's made by its compiler
 	# shellcheck disable=SC2046 # a list
 	vm_build "for Linux $release" \
-		as_root "$here"/build.sh "$cache"/rootfs "$release" $module $(vm_targets) "TESTS=$tests" SERVE_TESTS= WATCH_TESTS=
+		as_root "$here"/build.sh "$cache"/rootfs "$release" $module $(vm_targets) "TESTS=$tests" BPF_TESTS= SERVE_TESTS= WATCH_TESTS=
 	[ -z "${KBUILD:-}" ] || vm_build "the module" make -C "$top" KDIR="$KBUILD" module
 }
 
