@@ -47,7 +47,14 @@ stage_bpf() {
 	return "$status"
 }
 stage_arm64() { tests/arm64.sh; }
-stage_bpf_guest() { WRITER=bpf tests/debian/run.sh bookworm; }
+stage_bpf_guest() {
+	local status=0
+	WRITER=bpf tests/debian/run.sh bookworm || status=1
+	# where others in task storage get in the way
+	WRITER=bpf APPEND=preempt=full tests/debian/run.sh bookworm storage || status=1
+	WRITER=bpf ICOUNT=1 tests/debian/run.sh bookworm cpu thread wakeup || status=1
+	return "$status"
+}
 stage_harness() { tests/harness.sh; }
 stage_packages() { tests/packages.sh; }
 

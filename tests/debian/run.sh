@@ -86,9 +86,10 @@ wants_csf() {
 }
 
 add_csf() { # STAGE: static, since what it takes to build BPF programs is here, not in the suite
-	vm_build "csf" make -s --no-print-directory -C "$top" build/csf-static
+	vm_build "csf" make -s --no-print-directory -C "$top" build/csf-static build/busy_storage
 	mkdir -p "$1"/csf/build
 	cp "$top"/build/csf-static "$1"/csf/build/csf
+	cp "$top"/build/busy_storage "$1"/csf/build
 }
 
 pack() { # the initramfs, with this run's secrets and wishes
