@@ -109,7 +109,7 @@ boot() { # WHAT
 ! is_help "${1:-}" || usage "$0"
 [ $# -le 1 ] || usage_error "takes one SUITE"
 suite=${1:-bookworm}
-arguments=$(awk -v s="$suite" '$1 == s { for (i = 4; i <= NF; i++) printf "%s ", $i }' "$here"/debian/KERNELS)
+arguments=$(awk -v s="$suite" '$1 == s { for (i = 7; i <= NF; i++) printf "%s ", $i }' "$here"/debian/KERNELS)
 [ -n "$arguments" ] || usage_error "$here/debian/KERNELS has no suite '$suite'"
 git -C "$top" rev-parse --verify -q HEAD >/dev/null || { echo "skip packages: this is no clone, and they are made of a commit"; exit; }
 [ "$(id -u)" = 0 ] || die "needs root, to build in a chroot"
