@@ -538,15 +538,27 @@ static int csf_thread_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* The file keeps the object, and so the page, until after the last of its mappings is gone. */
+/*
+ * The file keeps the object, and so the page, until after the last of its mappings is gone. Mapped
+ * by its number, the page cannot be pinned. Not by remap_pfn_range(): if that finds no memory for
+ * page tables, it warns (x86's PAT, which looks for the mapping that was not made).
+ */
 static int csf_thread_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct csf_thread *t = file->private_data;
 	int err = csf_mmap_check(vma, PAGE_SIZE);
 
-	return err   ?:
-		       remap_pfn_range(vma, vma->vm_start, virt_to_phys(t->page) >> PAGE_SHIFT,
-				       PAGE_SIZE, vma->vm_page_prot);
+	if (err)
+		return err;
+	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTDUMP, 0);
+	switch (vmf_insert_pfn(vma, vma->vm_start, PHYS_PFN(virt_to_phys(t->page)))) {
+	case VM_FAULT_NOPAGE:
+		return 0;
+	case VM_FAULT_OOM:
+		return -ENOMEM;
+	default:
+		return -EINVAL;
+	}
 }
 
 const struct file_operations csf_thread_fops = {
