@@ -206,7 +206,7 @@ static void exec_process(void)
 	CHECK(WIFEXITED(status) && !WEXITSTATUS(status), "the child ended with %#x", status);
 	total = t_csf_row(&c, "pid", pid, "voluntary") + t_csf_row(&c, "pid", pid, "involuntary");
 	/* wait4() leaves out the last switch of the two that were no leaders in the end */
-	least = (unsigned long long)(ru.ru_nvcsw + ru.ru_nivcsw);
+	least = (unsigned long long)ru.ru_nvcsw + (unsigned long long)ru.ru_nivcsw;
 	CHECK(t_csf_complete(&c) || (total >= least && total <= least + 6),
 	      "%llu switches, wait4() says %llu", total, least);
 	t_awake_stop(&awake);

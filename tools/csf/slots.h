@@ -57,7 +57,7 @@ static inline __u32 csf_fine_slot(__u64 v)
 	if (v < CSF_FINE)
 		return v;
 	e = csf_log2(v);
-	return (e - 2) * CSF_FINE + (v >> (e - 3) & (CSF_FINE - 1));
+	return (e - 2) * CSF_FINE + (__u32)(v >> (e - 3) & (CSF_FINE - 1));
 }
 
 /* Of a row, by the fine one. */
