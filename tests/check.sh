@@ -6,9 +6,9 @@
 #
 # lint: faults that show without running anything. unit: what runs in user space. bookworm: the module on Linux 6.1.
 # icount: on 6.1 with a clock that counts instructions. newest: on the newest kernel of tests/debian/KERNELS.
-# virtme: through virtme-ng, with the running kernel, or KREL=, or 6.1. bpf: the BPF service on this machine, as root.
-# bpf_guest: on 6.1. arm64: it compiles there. harness: guests that misbehave must be noticed. packages: those for
-# Debian, in a guest with systemd.
+# virtme: through virtme-ng, with the running kernel, or KREL=, or 6.1. bpf: the BPF service and the commands that
+# watch on this machine, as root. bpf_guest: the service on 6.1. watch_guest: those commands on 6.1. arm64: it compiles
+# there. harness: guests that misbehave must be noticed. packages: those for Debian, in a guest with systemd.
 #
 # The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
 # "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
@@ -55,6 +55,7 @@ stage_bpf_guest() {
 	WRITER=bpf ICOUNT=1 tests/debian/run.sh bookworm cpu thread wakeup || status=1
 	return "$status"
 }
+stage_watch_guest() { WRITER=none tests/debian/run.sh bookworm; }
 stage_harness() { tests/harness.sh; }
 stage_packages() { tests/packages.sh; }
 
