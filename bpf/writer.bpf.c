@@ -11,6 +11,7 @@
  * CPUs too; elsewhere an atomic exchange orders them.
  */
 #include "maps.bpf.h"
+#include "runnable.bpf.h"
 #include "csf_bucket.h"
 #include "uapi/csf_service.h"
 
@@ -47,18 +48,6 @@ static __always_inline void write_end(struct csf_thread_page *p)
 static __always_inline bool in_iowait(struct task_struct *task)
 {
 	return BPF_CORE_READ_BITFIELD(task, in_iowait);
-}
-
-static __always_inline bool is_runnable(struct task_struct *p)
-{
-	struct sched_entity___delayed *se = (void *)&p->se;
-	struct task_struct___blocked *b = (void *)p;
-
-	if (!p->on_rq)
-		return 0;
-	if (bpf_core_field_exists(se->sched_delayed) && se->sched_delayed)
-		return 0;
-	return !bpf_core_field_exists(b->is_blocked) || !b->is_blocked;
 }
 
 static __always_inline void copy_io(struct csf_thread_page *page, struct task_struct *p)
@@ -164,6 +153,16 @@ static __always_inline __u64 waited(struct csf_thread_page *page, struct csf_ref
 	return (__s64)(now - queued) < 0 ? 0 : now - queued + before;
 }
 
+/* What the scheduler counted as waiting since the last switch we saw, if that is none of its faults. */
+static __always_inline __u64 delay_since(const struct csf_thread_page *page, struct csf_ref *ref,
+					 const struct task_struct *p, __u64 past)
+{
+	bool asleep = ref->moved_asleep;
+
+	ref->moved_asleep = 0;
+	return asleep ? 0 : min_u64(p->sched_info.run_delay - page->run_delay_ns, past);
+}
+
 /*
  * Tracepoints can be missed: a tracer may be skipped, and some virtual machines run old kernel text
  * in some contexts. Then the page says that the thread is off its CPU while it is on it, or the
@@ -173,12 +172,9 @@ static __always_inline void missed_in(struct csf_thread_page *page, struct csf_r
 				      struct task_struct *p, __u64 now)
 {
 	__u64 past = now - page->last_switch_tsc, local = local_clock_ns();
-	__u64 delay = min_u64(p->sched_info.run_delay - page->run_delay_ns, past);
+	__u64 delay = delay_since(page, ref, p, past);
 	__u64 ran = local - p->sched_info.last_arrival, slept;
 
-	if (ref->moved_asleep)
-		delay = 0;
-	ref->moved_asleep = 0;
 	if (ran > past)
 		ran = min_u64(p->se.sum_exec_runtime - page->sum_exec_ns, past);
 	slept = page->state == CSF_RUNQ ? 0 : past - ran;
@@ -214,11 +210,11 @@ static __always_inline void missed_out(struct csf_thread_page *page, const struc
  * The thread left its CPU and came back unseen, as the kernel's count of its switches says: the page
  * has the one that is being seen still to come. What is neither running nor waiting was a sleep.
  */
-static __always_inline void missed_both(struct csf_thread_page *page, struct task_struct *p,
-					bool runnable, __u64 now)
+static __always_inline void missed_both(struct csf_thread_page *page, struct csf_ref *ref,
+					const struct task_struct *p, bool runnable, __u64 now)
 {
 	__u64 past = now - page->last_switch_tsc;
-	__u64 delay = min_u64(p->sched_info.run_delay - page->run_delay_ns, past);
+	__u64 delay = delay_since(page, ref, p, past);
 	__u64 ran = min_u64(p->se.sum_exec_runtime - page->sum_exec_ns, past - delay);
 	__u64 preempted = p->nivcsw - page->nivcsw - runnable;
 	__u64 blocked = p->nvcsw - page->nvcsw - !runnable;
@@ -250,7 +246,7 @@ static __always_inline void switch_out(struct csf_thread_page *page, struct csf_
 	if (page->state != CSF_ONCPU)
 		missed_in(page, ref, p, now);
 	else if (switches_missed(page, p))
-		missed_both(page, p, runnable, now);
+		missed_both(page, ref, p, runnable, now);
 	page->oncpu_cyc += now - page->last_switch_tsc;
 	page->last_switch_tsc = now;
 	page->state = csf_bucket(runnable, in_iowait(p), state);

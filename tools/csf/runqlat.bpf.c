@@ -10,6 +10,7 @@
  * may show us the one and not the other (a tracer can be missed); how often the task has left a CPU
  * tells whether the wait that began is the one that ends.
  */
+#include "bpf/runnable.bpf.h"
 #include "look.bpf.h"
 #include "runqlat_record.bpf.h"
 
@@ -67,18 +68,6 @@ static __always_inline bool right_comm(struct task_struct *p)
 static __always_inline bool wanted(struct task_struct *p)
 {
 	return watched(p) && right_comm(p);
-}
-
-static __always_inline bool is_runnable(struct task_struct *p)
-{
-	struct sched_entity___delayed *se = (void *)&p->se;
-	struct task_struct___blocked *b = (void *)p;
-
-	if (!p->on_rq)
-		return 0;
-	if (bpf_core_field_exists(se->sched_delayed) && se->sched_delayed)
-		return 0;
-	return !bpf_core_field_exists(b->is_blocked) || !b->is_blocked;
 }
 
 /* On its way off a CPU for the last time, or gone. */
