@@ -18,7 +18,7 @@ peers='runqlat cpudist offcputime bpftrace_runqlat perf_stat perf_sched'
 
 peer_command() { # PEER
 	case $1 in
-	bpftrace_runqlat) echo bpftrace "$(command -v runqlat.bt)" ;;
+	bpftrace_runqlat) echo bpftrace "$here"/runqlat.bt ;; # Debian 12's own does not compile on every kernel
 	perf_stat) echo perf stat -a -e task-clock,context-switches ;;
 	perf_sched) echo perf sched record -q -o "$tmp"/perf.data ;;
 	*) echo "$1" 1000 ;;
@@ -47,7 +47,7 @@ peer() { # PEER
 find_peers() { # those that are installed
 	local p there=''
 	for p in $peers; do
-		if command -v "${p%%_*}" >/dev/null && { [ "$p" != bpftrace_runqlat ] || command -v runqlat.bt >/dev/null; }; then
+		if command -v "${p%%_*}" >/dev/null; then
 			there="$there $p"
 		else
 			echo "# $p is left out: it is not installed"
