@@ -54,7 +54,7 @@ static int open_clock(const struct writer_bpf *skel, uint32_t cpu, struct csf_cp
 		.config = PERF_COUNT_SW_CPU_CLOCK,
 	};
 
-	clock->fd = syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	clock->fd = (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 	if (clock->fd < 0 && errno != ENODEV)
 		return -errno;
 	if (clock->fd >= 0 &&

@@ -115,7 +115,7 @@ static __always_inline __u64 local_clock_ns(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	const struct csf_cpu_clock *c = bpf_map_lookup_elem(&cpu_clocks, &cpu);
-	__s64 count = bpf_perf_event_read(&clock_events, BPF_F_CURRENT_CPU);
+	__s64 count = (__s64)bpf_perf_event_read(&clock_events, BPF_F_CURRENT_CPU);
 
 	return c && c->start_ns && count >= 0 ? c->start_ns + count : 0;
 }

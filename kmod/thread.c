@@ -526,8 +526,8 @@ static int csf_thread_open(struct inode *inode, struct file *file)
 
 static int csf_thread_release(struct inode *inode, struct file *file)
 {
-	struct csf_thread *t = file->private_data;
-	bool owner = csf_thread_of(current) == t;
+	struct csf_thread *t = file->private_data, *own = csf_thread_of(current);
+	bool owner = own && own == t;
 
 	csf_thread_put(t);
 	/* Only the owner opens, so that one here stays one. */

@@ -5,7 +5,7 @@
 #define PROCESSES 10
 #define THREADS 10000
 #define NEEDED_MB 8000 /* the kernel's stacks and all */
-#define MAX_KIB (40 * 1024)
+#define MAX_KIB (40 * 1024ull)
 
 static void *asleep(void *arg)
 {

@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 
 	(void)argc;
 	if (realpath(argv[0], busy_command) && (slash = strrchr(busy_command, '/')))
-		strcpy(slash, "/../busy_storage");
+		snprintf(slash, sizeof(busy_command) - (slash - busy_command), "/../busy_storage");
 	if (access(busy_command, X_OK)) {
 		printf("there is no %s\n", busy_command);
 		return 77;

@@ -99,16 +99,16 @@ static void stop_rival(void)
 static const struct op {
 	const char *name;
 	void (*run)(void);
-	int where; /* where the time off the CPU goes; WALL: there is none to speak of */
-	double least; /* ms there */
+	double least; /* ms off the CPU */
+	int where; /* where those go; WALL: there are none to speak of */
 	bool contended;
 } ops[] = {
-	{ "nothing", nothing, WALL, 0, false },
-	{ "sleep_10ms", sleep_10ms, SLEEP, 10, false },
-	{ "spin_30ms", spin_30ms, WALL, 0, false },
-	{ "two_spinners_60ms", spin_60ms, WAIT, 10, true },
-	{ "read_direct_32", read_direct, IOWAIT, 0.1, false },
-	{ "vfork_10ms", vfork_10ms, DSLEEP, 10, false },
+	{ "nothing", nothing, 0, WALL, false },
+	{ "sleep_10ms", sleep_10ms, 10, SLEEP, false },
+	{ "spin_30ms", spin_30ms, 0, WALL, false },
+	{ "two_spinners_60ms", spin_60ms, 10, WAIT, true },
+	{ "read_direct_32", read_direct, 0.1, IOWAIT, false },
+	{ "vfork_10ms", vfork_10ms, 10, DSLEEP, false },
 };
 #define NR_OPS (sizeof(ops) / sizeof(*ops))
 

@@ -2,7 +2,7 @@
 /* The histograms of csf runqlat: which slot, its edges, percentiles, differences. */
 #include "u.h"
 
-#include "tools/csf/hist.c"
+#include "tools/csf/hist.c" /* NOLINT(bugprone-suspicious-include): for what is static */
 
 static const uint64_t units[] = { 1, 1000, 1000000 };
 

@@ -237,7 +237,7 @@ static int make_directory(char *dir)
 	int fd;
 
 	for (;;) {
-		strcpy(dir, DIR_PATH "XXXXXX");
+		memcpy(dir, DIR_PATH "XXXXXX", sizeof(DIR_PATH "XXXXXX"));
 		if (!mkdtemp(dir))
 			return -1;
 		fd = lock_directory(dir);
