@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# csf cswitch and csf migrate as their users call them: the examples of their pages in the manual, wrong
+# csf cswitch, csf migrate and csf runqlat as their users call them: the examples of their pages in the manual, wrong
 # command lines, output that cannot be written, and what bpftool sees of them.
 #
 #	tests/watch.sh
@@ -73,7 +73,7 @@ unprivileged() {
 # What was counted comes out on stderr then.
 full_disk() {
 	# shellcheck disable=SC2016 # the inner shell's
-	complains 1 "tasks=" bash -c '"$0" "$1" 1 >/dev/full' "$csf" "$1"
+	complains 1 "here is the report" bash -c '"$0" "$1" 1 >/dev/full' "$csf" "$1"
 }
 
 closed_pipe() {
@@ -134,14 +134,15 @@ attachments() { # COMMAND WANTED...: and nothing else
 	[ "$found" = "$* " ]
 }
 
-for tool in cswitch migrate; do
+for tool in cswitch migrate runqlat; do
 	check "$tool: the examples of its page" examples $tool
 	check "$tool: unprivileged" unprivileged $tool
 	check "$tool: a full disk" full_disk $tool
 	check "$tool: a closed pipe" closed_pipe $tool
 	check "$tool: the process ends" vanished $tool
-	check "$tool: in a PID namespace" in_namespace $tool
 done
+check "cswitch: in a PID namespace" in_namespace cswitch
+check "migrate: in a PID namespace" in_namespace migrate
 check "usage" usage
 check "JSON" json
 # task: the walk over all tasks
