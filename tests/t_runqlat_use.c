@@ -335,7 +335,7 @@ static void init_of_namespace(void *arg)
 {
 	(void)arg;
 	t_csf(&csf, "runqlat", "-t", "1", "1");
-	CHECK(csf.status == 1 && strstr(csf.said, "name space"), "exit status %d: %s", csf.status,
+	CHECK(csf.status == 1 && strstr(csf.said, "namespace"), "exit status %d: %s", csf.status,
 	      csf.said);
 	t_csf(&csf, "runqlat", "1");
 	CHECK(!csf.status && !strncmp(last_line(csf.text), "samples=", 8), "exit status %d: %s",

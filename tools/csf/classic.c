@@ -35,7 +35,7 @@ static int find_fields(struct csf_records *r)
 static int check_options(const struct csf_runqlat_options *o)
 {
 	const char *what = o->from == CSF_FROM_QUEUE ? "--from queue" :
-			   o->watch.pid		     ? "a PID (use --tid for a thread)" :
+			   o->watch.pid		     ? "--pid (use --tid for a thread)" :
 			   o->watch.cgroup	     ? "--cgroup" :
 			   o->comm		     ? "--comm" :
 			   o->by == CSF_BY_PROCESS   ? "-P (use -L for threads)" :

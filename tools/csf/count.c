@@ -264,11 +264,6 @@ int csf_count_run(const struct csf_counter *counter, void *own, int argc, char *
 	c.table.sort = counter->sort;
 	c.cost.fd = -1;
 	parse_arguments(&c, argc, argv);
-	if (c.watch.cgroup) {
-		err = csf_cgroup_find(c.watch.cgroup, &c.cgroup);
-		if (err)
-			return err;
-	}
 	err = csf_watch_prepare(&c.watch);
 	if (err)
 		return err;

@@ -34,7 +34,6 @@ struct csf_count {
 	const struct csf_counter *counter;
 	struct csf_watch watch;
 	struct csf_table table;
-	struct csf_cgroup cgroup;
 	struct csf_tasks tasks;
 	struct csf_edges edges;
 	struct csf_cost cost;
@@ -50,18 +49,18 @@ struct csf_count {
  * Tells the programs what to look for. The numbers of a PID namespace that is not the machine's mean
  * nothing to filters outside of edge.bpf.h.
  */
-#define CSF_COUNT_FILTER(c, rodata)                               \
-	do {                                                      \
-		(rodata)->edge_namespace = csf_count_namespace(); \
-		if ((rodata)->edge_namespace) {                   \
-			(rodata)->edge_tgid = (c)->watch.pid;     \
-			(rodata)->edge_tid = (c)->watch.tid;      \
-		} else {                                          \
-			(rodata)->only_tgid = (c)->watch.pid;     \
-			(rodata)->only_tid = (c)->watch.tid;      \
-		}                                                 \
-		(rodata)->only_cgroup = (c)->cgroup.id;           \
-		(rodata)->only_cgroup_level = (c)->cgroup.level;  \
+#define CSF_COUNT_FILTER(c, rodata)                                \
+	do {                                                       \
+		(rodata)->edge_namespace = csf_count_namespace();  \
+		if ((rodata)->edge_namespace) {                    \
+			(rodata)->edge_tgid = (c)->watch.pid;      \
+			(rodata)->edge_tid = (c)->watch.tid;       \
+		} else {                                           \
+			(rodata)->only_tgid = (c)->watch.pid;      \
+			(rodata)->only_tid = (c)->watch.tid;       \
+		}                                                  \
+		(rodata)->only_cgroup = (c)->watch.in.id;          \
+		(rodata)->only_cgroup_level = (c)->watch.in.level; \
 	} while (0)
 
 /* The number of our PID namespace; 0 if it is the machine's. */

@@ -6,6 +6,7 @@
 #include <argp.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -141,10 +142,21 @@ static bool is_option(const char *arg, const char *brief, const char *verbose)
 	return !strcmp(arg, brief) || !strcmp(arg, verbose);
 }
 
+/* Else what is opened next takes the place of a closed one, and our output goes there. */
+static void keep_standard_files(void)
+{
+	int fd;
+
+	for (fd = 0; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+			_exit(CSF_EXIT_FAIL);
+}
+
 int main(int argc, char **argv)
 {
 	const struct csf_command *c;
 
+	keep_standard_files();
 	csf_argp_init();
 	atexit(flush_stdout);
 	if (argc < 2) {

@@ -100,7 +100,7 @@ int csf_migrate_classic_load(struct csf_count *c, struct migrate_classic_bpf **l
 	struct migrate_classic_bpf *skel;
 	int err;
 
-	if (check_options(&c->watch) || find_fields(&records))
+	if (check_options(&c->watch) || csf_watch_kernel_pids(&c->watch) || find_fields(&records))
 		return CSF_EXIT_FAIL;
 	skel = *loaded = migrate_classic_bpf__open();
 	if (!skel)

@@ -76,6 +76,14 @@ static error_t parse_breakdown(int key, struct csf_runqlat_options *o, struct ar
 	return ARGP_ERR_UNKNOWN;
 }
 
+static error_t set_unit(struct csf_runqlat_options *o, uint64_t ns, struct argp_state *state)
+{
+	if (o->unit_ns != 1000 && o->unit_ns != ns)
+		argp_error(state, "only one of -m and --ns");
+	o->unit_ns = ns;
+	return 0;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct csf_runqlat_options *o = state->input;
@@ -85,11 +93,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &o->watch;
 		return 0;
 	case 'm':
-		o->unit_ns = 1000000;
-		return 0;
+		return set_unit(o, 1000000, state);
 	case OPT_NS:
-		o->unit_ns = 1;
-		return 0;
+		return set_unit(o, 1, state);
 	case OPT_FROM:
 		o->from = parse_from(arg);
 		return 0;
@@ -195,6 +201,8 @@ int csf_runqlat(int argc, char **argv)
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	err = check_options(&o);
+	if (!err)
+		err = csf_watch_kernel_pids(&o.watch);
 	if (!err)
 		err = csf_watch_prepare(&o.watch);
 	if (!err)

@@ -58,23 +58,16 @@ static void size_maps(struct runqlat_bpf *skel, const struct csf_runqlat_options
 	bpf_map__set_autocreate(skel->maps.waits, !hash && o->from != CSF_FROM_QUEUE);
 }
 
-static int set_filter(struct runqlat_bpf *skel, const struct csf_runqlat_options *o)
+static void set_filter(struct runqlat_bpf *skel, const struct csf_runqlat_options *o)
 {
-	struct csf_cgroup cgroup;
-
 	skel->rodata->only_tgid = o->watch.pid;
 	skel->rodata->only_tid = o->watch.tid;
 	if (o->comm) {
 		skel->rodata->any_comm = false;
 		strncpy((char *)skel->rodata->only_comm, o->comm, 15);
 	}
-	if (!o->watch.cgroup)
-		return 0;
-	if (csf_cgroup_find(o->watch.cgroup, &cgroup))
-		return CSF_EXIT_FAIL;
-	skel->rodata->only_cgroup = cgroup.id;
-	skel->rodata->only_cgroup_level = cgroup.level;
-	return 0;
+	skel->rodata->only_cgroup = o->watch.in.id;
+	skel->rodata->only_cgroup_level = o->watch.in.level;
 }
 
 static int prepare(struct csf_runqlat *r, const struct csf_runqlat_options *o)
@@ -90,7 +83,8 @@ static int prepare(struct csf_runqlat *r, const struct csf_runqlat_options *o)
 	skel->rodata->rows_by = o->by;
 	skel->rodata->list_tasks = o->watch.verify;
 	size_maps(skel, o, hash);
-	return choose_programs(skel, o->from, hash) || set_filter(skel, o);
+	set_filter(skel, o);
+	return choose_programs(skel, o->from, hash);
 }
 
 int csf_runqlat_map(struct csf_runqlat *r, int cpus_fd)

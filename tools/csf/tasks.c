@@ -226,7 +226,8 @@ static void leave_process(struct csf_tasks *t, uint32_t i)
 {
 	struct csf_process_row *p = csf_process_row(t, i);
 
-	if (!--p->live)
+	/* nobody tells of births: its next thread may be heard of at its own end only */
+	if (!--p->live && !t->no_births)
 		unlink_row(&t->processes, &process_kind, i);
 }
 
@@ -368,6 +369,8 @@ static void clear_process(struct csf_tasks *t, uint32_t i)
 	struct csf_process_row *p = csf_process_row(t, i);
 
 	memset(p->count, 0, sizeof(p->count));
+	if (p->process && !p->live)
+		unlink_row(&t->processes, &process_kind, i);
 	if (!p->process && p->tgid) {
 		p->tgid = 0;
 		give_up(&t->processes, &process_kind, i);

@@ -31,7 +31,7 @@ struct csf_task_row {
 };
 
 struct csf_process_row {
-	uint64_t process; /* its address; 0: all of its threads have ended */
+	uint64_t process; /* its address; 0: all of its threads have ended, and no more can come */
 	uint64_t count[CSF_EDGE_COUNTS];
 	uint32_t tgid;
 	uint32_t live; /* threads */

@@ -128,13 +128,18 @@ bool csf_kernel_pids(void)
 	return stat("/proc/self/ns/pid", &st) || st.st_ino == 0xEFFFFFFC; /* PROC_PID_INIT_INO */
 }
 
+int csf_watch_kernel_pids(const struct csf_watch *w)
+{
+	if ((!w->pid && !w->tid) || csf_kernel_pids())
+		return 0;
+	fprintf(stderr,
+		"csf: PIDs and TIDs here are those of a PID namespace, which these programs "
+		"do not know: run csf outside of it\n");
+	return CSF_EXIT_FAIL;
+}
+
 static int find_task(struct csf_watch *w)
 {
-	if ((w->pid || w->tid) && !csf_kernel_pids()) {
-		fprintf(stderr, "csf: PIDs and TIDs here are those of a PID name space, which the "
-				"kernel's programs do not know: run csf outside of it\n");
-		return CSF_EXIT_FAIL;
-	}
 	if (w->pid) {
 		w->pid_fd = (int)syscall(SYS_pidfd_open, w->pid, 0);
 		if (w->pid_fd < 0) {
@@ -151,16 +156,66 @@ static int find_task(struct csf_watch *w)
 	return 0;
 }
 
+/* How deep @path lies below the mount point of its cgroup file system. */
+static uint32_t cgroup_level(const char *path)
+{
+	char up[4096];
+	struct stat here, above;
+	uint32_t level = 0;
+
+	snprintf(up, sizeof(up), "%s", path);
+	while (!stat(up, &here) && strlen(up) + 4 < sizeof(up)) {
+		memcpy(up + strlen(up), "/..", sizeof("/.."));
+		if (stat(up, &above) || above.st_dev != here.st_dev)
+			break;
+		level++;
+	}
+	return level;
+}
+
+static int find_cgroup(const char *path, struct csf_cgroup *cgroup)
+{
+	struct statfs fs;
+	struct stat st;
+
+	if (statfs(path, &fs) || stat(path, &st)) {
+		fprintf(stderr, "csf: --cgroup %s: %s\n", path, strerror(errno));
+		return CSF_EXIT_FAIL;
+	}
+	if (fs.f_type != CGROUP2_SUPER_MAGIC || !S_ISDIR(st.st_mode)) {
+		fprintf(stderr,
+			"csf: --cgroup %s: this is no directory of a cgroup v2 file system\n",
+			path);
+		return CSF_EXIT_USAGE;
+	}
+	cgroup->id = st.st_ino;
+	cgroup->level = cgroup_level(path);
+	return 0;
+}
+
 int csf_watch_prepare(struct csf_watch *w)
 {
+	int err;
+
 	if (w->ready_fd >= 0 && fcntl(w->ready_fd, F_GETFD) < 0) {
 		fprintf(stderr, "csf: --ready-fd: descriptor %d is not open\n", w->ready_fd);
 		return CSF_EXIT_USAGE;
 	}
-	if (find_task(w))
-		return CSF_EXIT_FAIL;
+	err = w->cgroup ? find_cgroup(w->cgroup, &w->in) : 0;
+	if (!err)
+		err = find_task(w);
+	if (err)
+		return err;
 	w->signal_fd = csf_stop_signals();
 	return w->signal_fd < 0 ? CSF_EXIT_FAIL : 0;
+}
+
+static void say_ready(struct csf_watch *w)
+{
+	if (w->ready_fd < 0 || write(w->ready_fd, "", 1) == 1)
+		return;
+	fprintf(stderr, "csf: --ready-fd: %s\n", strerror(errno));
+	w->failed = true;
 }
 
 void csf_watch_begin(struct csf_watch *w)
@@ -169,8 +224,8 @@ void csf_watch_begin(struct csf_watch *w)
 
 	if (!w->ended_ns && w->seconds)
 		w->over_ns = now + w->seconds * NS;
-	if (!w->ended_ns && w->ready_fd >= 0 && write(w->ready_fd, "", 1) != 1)
-		fprintf(stderr, "csf: --ready-fd: %s\n", strerror(errno));
+	if (!w->ended_ns)
+		say_ready(w);
 	/* windows follow each other without a gap, whatever the report took */
 	w->begun_ns = w->ended_ns ? w->ended_ns : now;
 }
@@ -275,7 +330,7 @@ void csf_report_end(struct csf_watch *w, FILE *report)
 			strerror(errno));
 		fwrite(report_text, 1, report_size, stderr);
 		clearerr(stdout);
-		w->lost_output = true;
+		w->failed = true;
 	}
 	free(report_text);
 }
@@ -293,42 +348,5 @@ int csf_watch_end(struct csf_watch *w)
 	close(w->signal_fd);
 	if (w->pid_fd >= 0)
 		close(w->pid_fd);
-	return w->lost_output ? CSF_EXIT_FAIL : 0;
-}
-
-/* How deep @path lies below the mount point of its cgroup file system. */
-static uint32_t cgroup_level(const char *path)
-{
-	char up[4096];
-	struct stat here, above;
-	uint32_t level = 0;
-
-	snprintf(up, sizeof(up), "%s", path);
-	while (!stat(up, &here) && strlen(up) + 4 < sizeof(up)) {
-		memcpy(up + strlen(up), "/..", sizeof("/.."));
-		if (stat(up, &above) || above.st_dev != here.st_dev)
-			break;
-		level++;
-	}
-	return level;
-}
-
-int csf_cgroup_find(const char *path, struct csf_cgroup *cgroup)
-{
-	struct statfs fs;
-	struct stat st;
-
-	if (statfs(path, &fs) || stat(path, &st)) {
-		fprintf(stderr, "csf: --cgroup %s: %s\n", path, strerror(errno));
-		return CSF_EXIT_FAIL;
-	}
-	if (fs.f_type != CGROUP2_SUPER_MAGIC || !S_ISDIR(st.st_mode)) {
-		fprintf(stderr,
-			"csf: --cgroup %s: this is no directory of a cgroup v2 file system\n",
-			path);
-		return CSF_EXIT_USAGE;
-	}
-	cgroup->id = st.st_ino;
-	cgroup->level = cgroup_level(path);
-	return 0;
+	return w->failed ? CSF_EXIT_FAIL : 0;
 }

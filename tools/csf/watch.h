@@ -9,6 +9,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* What --cgroup means to BPF: the id of the cgroup and its depth below the root. */
+struct csf_cgroup {
+	uint64_t id;
+	uint32_t level;
+};
+
 /* Filled by csf_watch_argp, which is a child of each command's own parser, from its defaults (0). */
 struct csf_watch {
 	uint64_t seconds; /* to watch; 0: until a signal */
@@ -25,13 +31,14 @@ struct csf_watch {
 	int ready_fd; /* told when the first window begins; -1: nobody */
 
 	/* the course of events, not options */
+	struct csf_cgroup in; /* what cgroup names */
 	int signal_fd;
 	int pid_fd;
 	uint64_t begun_ns; /* CLOCK_MONOTONIC: of this window */
 	uint64_t ended_ns; /* and its real end */
 	uint64_t over_ns; /* when all windows are; 0: not by time */
 	bool stopped; /* by a signal, or because what was watched has ended */
-	bool lost_output;
+	bool failed; /* to write the report, or to say that it is ready */
 };
 
 extern const struct argp csf_watch_argp;
@@ -44,6 +51,9 @@ int csf_watch_prepare(struct csf_watch *w);
 
 /* False in a PID name space: its PIDs are not the kernel's, and its tasks not all. */
 bool csf_kernel_pids(void);
+
+/* 0, or the exit code after a message: a process or thread is named by a number that means another one. */
+int csf_watch_kernel_pids(const struct csf_watch *w);
 
 /* The first window, and each next one, begins now. */
 void csf_watch_begin(struct csf_watch *w);
@@ -78,14 +88,5 @@ void csf_report_end(struct csf_watch *w, FILE *report);
 void csf_report_json(FILE *report, struct json_object *document);
 
 int csf_watch_end(struct csf_watch *w); /* the exit code */
-
-/* What --cgroup means to BPF: the id of the cgroup and its depth below the root. */
-struct csf_cgroup {
-	uint64_t id;
-	uint32_t level;
-};
-
-/* 0, or the exit code after a message. */
-int csf_cgroup_find(const char *path, struct csf_cgroup *cgroup);
 
 #endif /* CSF_WATCH_H */

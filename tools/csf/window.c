@@ -167,11 +167,13 @@ struct json_object *csf_window_json(const struct csf_runqlat *r, const struct cs
 {
 	const struct csf_runqlat_options *o = r->options;
 	struct json_object *doc = json_object_new_object(), *open = json_object_new_object();
+	char seconds[32];
 
 	json_object_object_add(doc, "tool", json_object_new_string("runqlat"));
 	json_object_object_add(doc, "from", json_object_new_string(csf_from_names[o->from]));
+	snprintf(seconds, sizeof(seconds), "%.6f", csf_watch_seconds(&o->watch));
 	json_object_object_add(doc, "seconds",
-			       json_object_new_double(csf_watch_seconds(&o->watch)));
+			       json_object_new_double_s(csf_watch_seconds(&o->watch), seconds));
 	csf_hist_json(doc, &w->hist);
 	add_number(open, "count", w->open_count);
 	add_number(open, "wait_ns", w->open_ns);
