@@ -63,8 +63,9 @@ void csf_explain_load(int err)
 		fprintf(stderr, "csf: kernel lockdown (confidentiality) keeps BPF programs from "
 				"reading the kernel: boot with lockdown=integrity\n");
 	else if (err == -EPERM || (err == -EACCES && !verifier_said_no()))
-		fprintf(stderr, "csf: not permitted to load BPF programs: run as root, or with "
-				"CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE\n");
+		fprintf(stderr,
+			"csf: not permitted to load BPF programs: run as root, or with "
+			"CAP_BPF and CAP_PERFMON; the service also CAP_SYS_ADMIN where kernel.perf_event_paranoid is above 2\n");
 	else
 		fprintf(stderr, "csf: cannot load the BPF programs: %s\n%s", strerror(-err),
 			warnings);

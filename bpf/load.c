@@ -7,6 +7,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +157,25 @@ static bool in_pid_namespace(const struct writer_bpf *skel)
 	return true;
 }
 
-int csf_load(struct csf_loaded *l, bool force_hash)
+/*
+ * CAP_SYS_ADMIN was of use to open the clocks, at most; threads that are made from now on lack it. What
+ * fails here fails where there was nothing to give up.
+ */
+static void give_up_admin(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+	const uint32_t admin = 1u << CAP_SYS_ADMIN;
+
+	if (syscall(SYS_capget, &header, data))
+		return;
+	data[0].permitted &= ~admin;
+	data[0].effective &= ~admin;
+	data[0].inheritable &= ~admin;
+	syscall(SYS_capset, &header, data);
+}
+
+int csf_load(struct csf_loaded *l, bool force_hash, bool give_up)
 {
 	int err;
 
@@ -177,6 +196,8 @@ int csf_load(struct csf_loaded *l, bool force_hash)
 	l->maps.value_type = bpf_map__btf_value_type_id(l->skel->maps.chunk_template);
 	l->cpu_irqs_fd = bpf_map__fd(l->skel->maps.cpu_irqs);
 	l->clients_fd = bpf_map__fd(l->skel->maps.clients);
+	if (give_up)
+		give_up_admin();
 	return 0;
 }
 

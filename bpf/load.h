@@ -21,7 +21,7 @@ struct csf_loaded {
 };
 
 /* 0, or -1 after a message on stderr */
-int csf_load(struct csf_loaded *l, bool force_hash);
+int csf_load(struct csf_loaded *l, bool force_hash, bool give_up);
 void csf_unload(struct csf_loaded *l);
 
 /* An iterator for one thread to register itself with; -1 with errno. */

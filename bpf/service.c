@@ -619,7 +619,7 @@ struct csf_service *csf_service_start(const struct csf_service_options *o)
 	s->last_conn = &s->conns;
 	s->listen_fd = s->epoll_fd = s->timer_fd = -1;
 	raise_nofile();
-	if (csf_load(&s->bpf, o->force_hash))
+	if (csf_load(&s->bpf, o->force_hash, o->give_up_admin))
 		goto free_service;
 	s->pages = csf_pages_start(&s->bpf.maps);
 	if (!s->pages) {

@@ -17,6 +17,7 @@ struct csf_service;
  * @max_bytes: kernel memory that the pages of one user may take, in bytes
  * @period_us: microseconds between updates of the cpu page
  * @force_hash: keep threads in a hash even where task storage is dependable (tests)
+ * @give_up_admin: give up CAP_SYS_ADMIN, of the calling thread and those it makes, once it is of no more use
  */
 struct csf_service_options {
 	const char *socket;
@@ -25,6 +26,7 @@ struct csf_service_options {
 	uint64_t max_bytes;
 	uint32_t period_us;
 	bool force_hash;
+	bool give_up_admin;
 };
 
 /**

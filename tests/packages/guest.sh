@@ -116,8 +116,8 @@ confined() { # by the kernel's word
 	pid=$(systemctl show -P MainPID csf-serve.service)
 	grep -E '^(NoNewPrivs|Seccomp|Cap(Eff|Bnd)):' "/proc/$pid/status"
 	grep -q '^NoNewPrivs:.1$' "/proc/$pid/status" && grep -q '^Seccomp:.2$' "/proc/$pid/status" || return
-	# SYS_RESOURCE 24, SYSLOG 34, PERFMON 38, BPF 39
-	grep -q '^CapEff:.000000c401000000$' "/proc/$pid/status"
+	# PERFMON 38, BPF 39; SYS_ADMIN has been given up by all threads
+	! grep -vq '^CapEff:.000000c000000000$' <(grep -h '^CapEff' /proc/"$pid"/task/*/status)
 }
 
 use_service() {
@@ -129,6 +129,7 @@ use_service() {
 	check "it is confined" confined
 	confined
 	systemd-analyze security csf-serve.service --no-pager | tail -n 1
+	journalctl -u csf-serve.service -o cat -q _COMM=csf
 	check "csfcat cpu, from the service" as_nobody csfcat cpu
 	check "the service says nothing" test -z "$(journalctl -u csf-serve.service -o cat -q _COMM=csf)"
 	check "its package can be installed again" apt-get install -y -q --reinstall $here/coarse-stat-fs_*.deb

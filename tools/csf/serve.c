@@ -60,7 +60,7 @@ static const struct argp argp = {
 	parse,
 	NULL,
 	"Write the pages of local processes by BPF programs, where no module is loaded."
-	"\vNeeds root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF, 5.19 or later. Its clients need nothing.",
+	"\vNeeds root, or CAP_BPF and CAP_PERFMON, and to begin with CAP_SYS_ADMIN where kernel.perf_event_paranoid is above 2 (Debian); and a kernel with BTF, 5.19 or later. Its clients need nothing.",
 	NULL,
 	NULL,
 	NULL
@@ -98,6 +98,7 @@ int csf_serve(int argc, char **argv)
 		.max_threads = 32768,
 		.max_bytes = 256ull << 20,
 		.period_us = 10000,
+		.give_up_admin = true,
 	};
 	struct csf_service *s;
 	int stop_fd, err;
