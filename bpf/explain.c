@@ -71,6 +71,14 @@ void csf_explain_load(int err)
 			warnings);
 }
 
+void csf_explain_no_btf(const char *what)
+{
+	fprintf(stderr,
+		"csf: this kernel has no BTF (/sys/kernel/btf/vmlinux), without which there "
+		"is no %s\n",
+		what);
+}
+
 void csf_explain(int err, unsigned int major, unsigned int minor)
 {
 	if (access("/sys/kernel/btf/vmlinux", R_OK))

@@ -45,10 +45,7 @@ static int check_options(const struct csf_runqlat_options *o)
 
 	if (!what)
 		return 0;
-	fprintf(stderr,
-		"csf: this kernel has no BTF (/sys/kernel/btf/vmlinux), without which there "
-		"is no %s\n",
-		what);
+	csf_explain_no_btf(what);
 	return CSF_EXIT_FAIL;
 }
 

@@ -55,8 +55,7 @@ static int load_plain(struct csf_count *c)
 	int err;
 
 	if (c->watch.cgroup) {
-		fprintf(stderr, "csf: this kernel has no BTF (/sys/kernel/btf/vmlinux), without "
-				"which there is no --cgroup\n");
+		csf_explain_no_btf("--cgroup");
 		return CSF_EXIT_FAIL;
 	}
 	c->plain = true;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "migrate_classic.h"
 #include "csf.h"
+#include "bpf/explain.h"
 #include "format.h"
 #include "migrate.h"
 
@@ -37,10 +38,7 @@ static int check_options(const struct csf_watch *w)
 
 	if (!what)
 		return 0;
-	fprintf(stderr,
-		"csf: this kernel has no BTF (/sys/kernel/btf/vmlinux), without which there "
-		"is no %s\n",
-		what);
+	csf_explain_no_btf(what);
 	return CSF_EXIT_FAIL;
 }
 
