@@ -220,7 +220,10 @@ static void test_yield(void)
 
 	t_pin(t_cpus() - 1);
 	t_rival_start(&rival, t_cpus() - 1, 1);
+	t_work();
+	sched_yield(); /* the first time its code may have to be read from a file system */
 	t_snap(&a);
+	t_snap(&b);
 	do { /* the scheduler need not give the CPU to the other each time */
 		t_work();
 		sched_yield();
