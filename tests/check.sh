@@ -7,8 +7,9 @@
 # lint: faults that show without running anything. unit: what runs in user space. bookworm: the module on Linux 6.1.
 # icount: on 6.1 with a clock that counts instructions. newest: on the newest kernel of tests/debian/KERNELS.
 # virtme: through virtme-ng, with the running kernel, or KREL=, or 6.1. bpf: the BPF service and the commands that
-# watch on this machine, as root. bpf_guest: the service on 6.1. watch_guest: those commands on 6.1. arm64: it compiles
-# there. harness: guests that misbehave must be noticed. packages: those for Debian, in a guest with systemd.
+# watch on this machine, as root. bpf_guest: the service on 6.1. watch_guest: those commands on 6.1. oldest: those
+# commands on the oldest kernel of tests/debian/KERNELS. arm64: it compiles there. harness: guests that misbehave must
+# be noticed. packages: those for Debian, in a guest with systemd.
 #
 # The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
 # "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
@@ -33,7 +34,7 @@ stage_icount() {
 	ICOUNT=1 tests/debian/run.sh bookworm $(make -s --no-print-directory list-timed-tests)
 }
 # With a trusted TSC, as bookworm's guest goes without.
-stage_newest() { APPEND="tsc=reliable ${APPEND:-}" tests/debian/run.sh "$(newest_suite)"; }
+stage_newest() { APPEND="tsc=reliable ${APPEND:-}" tests/debian/run.sh "$(suites_by_kernel | tail -n 1)"; }
 stage_bpf() {
 	local test status=0
 	if [ "$(id -u)" != 0 ] || [ ! -r /sys/kernel/btf/vmlinux ]; then
@@ -56,6 +57,7 @@ stage_bpf_guest() {
 	return "$status"
 }
 stage_watch_guest() { WRITER=none tests/debian/run.sh bookworm; }
+stage_oldest() { WRITER=none tests/debian/run.sh "$(suites_by_kernel | head -n 1)"; }
 stage_harness() { tests/harness.sh; }
 stage_packages() { tests/packages.sh; }
 
@@ -68,7 +70,7 @@ stage_virtme() {
 	KREL=$release tests/vm.sh
 }
 
-newest_suite() { awk '!/^#/ && $4 == "amd64" { print $5, $1 }' tests/debian/KERNELS | sort -V | tail -n 1 | cut -d ' ' -f 2; }
+suites_by_kernel() { awk '!/^#/ && $4 == "amd64" { print $5, $1 }' tests/debian/KERNELS | sort -V | cut -d ' ' -f 2; }
 
 guest_release() { # SUITE: of the kernel in its root file system
 	local kernel
