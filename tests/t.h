@@ -198,6 +198,12 @@ static inline int t_accel_is(const char *accel)
 	return now && !strcmp(now, accel);
 }
 
+/* Nobody else uses this machine, and its kernel hides nothing. */
+static inline int t_in_guest(void)
+{
+	return getenv("CSF_ACCEL") != NULL;
+}
+
 /* Time is counted in instructions: durations do not depend on the machine the guest runs on. */
 static inline int t_icount(void)
 {

@@ -154,7 +154,7 @@ static inline unsigned long long t_csf_complete(const struct t_csf *c)
 	static const char few[] = "\"uncounted\":";
 
 	CHECK(end, "no \"discarded\" in %.200s", c->text);
-	if (end && !getenv("CSF_ACCEL"))
+	if (end && !t_in_guest())
 		at += strcspn(at, ","); /* "unfinished" comes first */
 	for (; end && at < end; at++) {
 		if (!strncmp(at, few, strlen(few)) && strtoull(at + strlen(few), NULL, 10) <= 10)
@@ -259,7 +259,7 @@ struct t_awake {
 static inline void t_awake_start(struct t_awake *a)
 {
 	const struct sched_param param = { 0 };
-	int cpus = getenv("CSF_ACCEL") ? 0 : t_cpus(); /* our guests are not like that */
+	int cpus = t_in_guest() ? 0 : t_cpus(); /* our guests are not like that */
 
 	for (a->n = 0; a->n < cpus && a->n < 64; a->n++) {
 		t_rival_start(&a->rivals[a->n], a->n, 0);

@@ -395,8 +395,8 @@ int main(int argc, char **argv)
 	TEST("leaves nothing behind")
 		leaves_nothing();
 	TEST("many short lives")
-		short_lived(getenv("CSF_ACCEL") ? &fewer : &many);
-	if (getenv("CSF_ACCEL")) /* not on a machine that others use */
+		short_lived(t_in_guest() ? &fewer : &many);
+	if (t_in_guest()) /* not on a machine that others use */
 		TEST("TIDs that are used again")
 			wrap();
 	return t_done("t_cswitch");

@@ -136,7 +136,7 @@ static int moved_while_frozen(const struct readings *r, int i)
 /* All of them, but where a host's kernel hides some events from tracers, as some virtual machines do. */
 static int pairs_make(const struct t_csf *c, unsigned long long sum)
 {
-	unsigned long long pairs = sum_of_pairs(c), hidden = getenv("CSF_ACCEL") ? 0 : sum / 100;
+	unsigned long long pairs = sum_of_pairs(c), hidden = t_in_guest() ? 0 : sum / 100;
 
 	return pairs <= sum && pairs + hidden >= sum && t_csf_number(c, "moves") == pairs;
 }
@@ -347,7 +347,7 @@ int main(void)
 		frozen("", busy_process, 10, let_run);
 	TEST("frozen, without task storage")
 		frozen(" --force-hash", busy_process, 10, let_run);
-	if (getenv("CSF_ACCEL")) /* not on a machine that others use */
+	if (t_in_guest()) /* not on a machine that others use */
 		TEST("CPUs that come and go")
 			frozen("", light_process, 8, unplug);
 	TEST("each wakeup counts once")

@@ -12,11 +12,6 @@
 
 static struct t_csf csf;
 
-static int in_guest(void)
-{
-	return getenv("CSF_ACCEL") != NULL;
-}
-
 static int has_btf(void)
 {
 	return !access("/sys/kernel/btf/vmlinux", R_OK);
@@ -97,7 +92,7 @@ static double before_window(void)
 /* A wait may be lost because its end was. */
 static int hidden(void)
 {
-	return !in_guest() &&
+	return !t_in_guest() &&
 	       t_json(&csf, "unseen_start") + t_json(&csf, "unseen_end") + t_json(&csf, "stale");
 }
 
@@ -126,7 +121,7 @@ static void spinners(const struct way *w)
 	CHECK((part > 0.9 - lost_at_first(w) || hidden()) && part < 1.1 + before_window(),
 	      "waiting and running are %.3f of the time", part);
 	part = (double)waited / (double)wall;
-	CHECK(!in_guest() || (part > 0.3 && part < 0.7), "two on a CPU: each waits %.3f", part);
+	CHECK(!t_in_guest() || (part > 0.3 && part < 0.7), "two on a CPU: each waits %.3f", part);
 	CHECK(!t_json(&csf, "negative") && !t_json(&csf, "stale"), "discarded: %s", csf.text);
 }
 
@@ -387,7 +382,7 @@ static void storm_by_queue(const struct way *w)
 	CHECK(off <= (double)grown.waited / 1000 && -off <= (double)grown.waited / 1000,
 	      "%llu and %llu are not %llu", ended, moved, grown.waited);
 	CHECK(ended <= grown.waited, "%llu is more than the kernel's %llu", ended, grown.waited);
-	CHECK(!in_guest() || !t_json(&csf, "not_shown"), "%llu switches were not shown",
+	CHECK(!t_in_guest() || !t_json(&csf, "not_shown"), "%llu switches were not shown",
 	      t_json(&csf, "not_shown"));
 }
 
@@ -401,13 +396,13 @@ static void storm_by_wakeup(const struct way *w)
 
 	stormy(w, &grown, &switches);
 	samples = t_json(&csf, "samples");
-	CHECK(!t_json(&csf, "stale") || !in_guest(), "stale: %s", csf.text);
-	CHECK(!in_guest() || samples + t_json(&csf, "negative") == switches,
+	CHECK(!t_json(&csf, "stale") || !t_in_guest(), "stale: %s", csf.text);
+	CHECK(!t_in_guest() || samples + t_json(&csf, "negative") == switches,
 	      "%llu samples, but it left a CPU %llu times: %s", samples, switches, csf.text);
 	CHECK(samples <= switches + 1, "%llu samples, but it left a CPU %llu times", samples,
 	      switches);
 	/* clocks of CPUs between which it moved differ, and a guest's CPU stops where it likes */
-	CHECK(!in_guest() || t_json(&csf, "total_wait_ns") >= grown.waited / 10 * 9,
+	CHECK(!t_in_guest() || t_json(&csf, "total_wait_ns") >= grown.waited / 10 * 9,
 	      "%llu ns waited, less than run_delay's %llu", t_json(&csf, "total_wait_ns"),
 	      grown.waited);
 }
@@ -426,7 +421,7 @@ static void verified(const struct way *w)
 	outside = t_json(&csf, "outside");
 	not_shown = t_json(&csf, "not_shown");
 	CHECK(csf.status == (outside ? 1 : 0), "exit status %d, %llu outside", csf.status, outside);
-	CHECK(!outside || (not_shown && !in_guest()), "outside: %s", csf.text);
+	CHECK(!outside || (not_shown && !t_in_guest()), "outside: %s", csf.text);
 	CHECK(t_json(&csf, "run_delay_ns") > 100 * T_MS, "nobody was compared: %s", csf.text);
 }
 

@@ -16,11 +16,6 @@ static const char *best(void)
 	return access("/sys/kernel/btf/vmlinux", R_OK) ? "--ns" : "--stats";
 }
 
-static int in_guest(void)
-{
-	return getenv("CSF_ACCEL") != NULL;
-}
-
 static void spin(void *arg)
 {
 	(void)arg;
@@ -195,7 +190,7 @@ static void nothing_left(void)
 {
 	int before = count_programs(), during, i;
 
-	if (!in_guest()) {
+	if (!t_in_guest()) {
 		t_skip("others may load programs here");
 		return;
 	}
@@ -228,7 +223,8 @@ static void over(void)
 	      t_json(&csf, "tid"), a);
 	CHECK(to < t_mono_ns() && to > t_mono_ns() - 10 * T_SEC, "at %llu", to);
 	snprintf(number, sizeof(number), "%d", b);
-	CHECK(!in_guest() || strstr(csf.text, number), "%s did not run: %.300s", number, csf.text);
+	CHECK(!t_in_guest() || strstr(csf.text, number), "%s did not run: %.300s", number,
+	      csf.text);
 }
 
 static void breakdowns(void)
@@ -289,7 +285,7 @@ static void wrapped(const char *way)
 {
 	char old[32];
 
-	if (!in_guest()) {
+	if (!t_in_guest()) {
 		t_skip("pid_max is of the whole machine");
 		return;
 	}
@@ -311,7 +307,7 @@ static void unplugged(const char *way)
 	pid_t spinners[3];
 	int i;
 
-	if (!in_guest() || access(online, W_OK)) {
+	if (!t_in_guest() || access(online, W_OK)) {
 		t_skip("no CPU to unplug");
 		return;
 	}
@@ -384,7 +380,7 @@ static void crowds(void)
 			if (!i && !strcmp(best(), "--ns"))
 				t_skip("this kernel has no BTF");
 			else
-				crowd(ways[i], in_guest() ? 3000 : 100000);
+				crowd(ways[i], t_in_guest() ? 3000 : 100000);
 		}
 	}
 }

@@ -145,7 +145,7 @@ static void test_direct_io(void)
 	unsigned long long bytes, seen;
 	struct csf_snap a, b;
 	struct t_diff_ d;
-	double off;
+	double asleep;
 	int fd;
 
 	if (!getenv("CSF_DISK_DEV") && !getenv("CSF_DISK_DIR")) {
@@ -166,11 +166,12 @@ static void test_direct_io(void)
 	t_snap(&b);
 	close(fd);
 	d = t_diff(&a, &b);
-	off = d.wall - d.oncpu;
+	asleep = d.sleep + d.dsleep + d.iowait; /* not what it then waited for a CPU */
 	seen = b.p.read_bytes - a.p.read_bytes;
 	t_note_diff(&d);
-	t_note("%llu bytes, iowait %.1f %% of the time off the CPU", bytes, d.iowait / off * 100);
-	CHECK(d.iowait >= 0.9 * off, "iowait %.3f ms of %.3f ms off the CPU", d.iowait, off);
+	t_note("%llu bytes, iowait %.1f %% of the time asleep", bytes, d.iowait / asleep * 100);
+	CHECK(d.iowait > 0 && d.iowait >= 0.9 * asleep, "iowait %.3f ms of %.3f ms asleep",
+	      d.iowait, asleep);
 	/* what the file system reads on its way, to find the blocks, is this thread's, too */
 	CHECK(!(b.p.hdr.flags & CSF_F_IO) || (seen >= bytes && seen <= bytes + 65536),
 	      "read %llu bytes, the page says %llu", bytes, seen);
@@ -203,7 +204,7 @@ static void test_contention(void)
 	CHECK(share > truth - 3 && share < truth + 3, "waited %.2f %%, was without the CPU %.2f %%",
 	      share, truth);
 	CHECK(!t_icount() || (share > 47 && share < 53), "waited %.2f %% of the time", share);
-	CHECK(share > 20 && share < 80, "waited %.2f %% of the time", share);
+	CHECK(share > 20 && (share < 80 || !t_in_guest()), "waited %.2f %% of the time", share);
 	CHECK(b.p.nr_preempt > a.p.nr_preempt && b.p.nr_block == a.p.nr_block,
 	      "%llu preemptions, %llu blocks",
 	      (unsigned long long)(b.p.nr_preempt - a.p.nr_preempt),
