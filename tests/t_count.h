@@ -42,6 +42,7 @@ static inline void t_csf_exec(const char *command, FILE *out, int ready)
 	argv[n++] = fd;
 	argv[n] = NULL;
 	dup2(fileno(out), STDOUT_FILENO);
+	signal(SIGHUP, SIG_DFL); /* with nohup csf heeds none */
 	execv(t_csf_path(), argv);
 	fprintf(stderr, "%s: %s\n", t_csf_path(), strerror(errno));
 	_exit(127);

@@ -35,6 +35,7 @@ static inline void t_csf_exec_(const char *const *argv, int out, int err, int re
 	}
 	dup2(out, STDOUT_FILENO);
 	dup2(err, STDERR_FILENO);
+	signal(SIGHUP, SIG_DFL); /* with nohup csf heeds none */
 	execv(t_csf_path(), args);
 	_exit(127);
 }
