@@ -196,6 +196,7 @@ int csf_load(struct csf_loaded *l, bool force_hash, bool give_up)
 	l->maps.value_type = bpf_map__btf_value_type_id(l->skel->maps.chunk_template);
 	l->cpu_irqs_fd = bpf_map__fd(l->skel->maps.cpu_irqs);
 	l->clients_fd = bpf_map__fd(l->skel->maps.clients);
+	l->room_fd = bpf_map__fd(l->skel->maps.room);
 	if (give_up)
 		give_up_admin();
 	return 0;

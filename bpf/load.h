@@ -17,6 +17,7 @@ struct csf_loaded {
 	struct bpf_link *map_ids_link;
 	struct csf_pages_maps maps;
 	int clients_fd;
+	int room_fd;
 	int cpu_irqs_fd;
 };
 

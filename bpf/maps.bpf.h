@@ -56,6 +56,13 @@ struct {
 	__type(value, struct csf_client);
 } clients SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CSF_MAX_FDS);
+	__type(key, __u32);
+	__type(value, __u32);
+} room SEC(".maps");
+
 /* By CPU: the interrupts that /proc/stat only has as a sum. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

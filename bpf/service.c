@@ -146,10 +146,18 @@ static void client_gone(struct csf_service *s, struct source *src)
 	free(c);
 }
 
+/* Points the registration program to the chunk where the process's next thread finds a page. */
+static int client_point(const struct csf_service *s, const struct client *c, uint32_t chunk)
+{
+	uint32_t room = c->pidfd;
+
+	return bpf_map_update_elem(s->bpf.room_fd, &room, &chunk, BPF_ANY) ? -errno : 0;
+}
+
 /* NULL with errno */
 static struct client *client_add(struct csf_service *s, const struct conn *conn)
 {
-	struct csf_client known = { .chunk = CSF_MAX_CHUNKS }; /* none yet */
+	struct csf_client known = { 0 };
 	uint32_t pid = conn->peer.pid;
 	struct client *c;
 
@@ -167,7 +175,9 @@ static struct client *client_add(struct csf_service *s, const struct conn *conn)
 	c->pidfd = c->nonce ? csf_peer_pidfd(conn->fd, c->pid) : -1;
 	if (c->pidfd < 0)
 		goto free_client;
-	if (bpf_map_update_elem(s->bpf.clients_fd, &pid, &known, BPF_ANY))
+	known.room = c->pidfd; /* a number that no other client has */
+	if (client_point(s, c, CSF_MAX_CHUNKS) ||
+	    bpf_map_update_elem(s->bpf.clients_fd, &pid, &known, BPF_ANY))
 		goto close_pidfd;
 	if (watch(s, c->pidfd, &c->exited))
 		goto forget_pid;
@@ -260,18 +270,6 @@ static int client_grow(struct csf_service *s, struct client *c)
 	c->user->pages += csf_pages_slots(size);
 	c->user->bytes += csf_pages_bytes(size);
 	return chunk;
-}
-
-/*
- * Points the registration program to the chunk where the process's next thread finds a page. Fails
- * if the process has executed another program since client_of(): that one gets no page from here.
- */
-static int client_point(struct csf_service *s, const struct client *c, int chunk)
-{
-	struct csf_client known = { .chunk = chunk, .nonce = c->nonce };
-	uint32_t pid = c->pid;
-
-	return bpf_map_update_elem(s->bpf.clients_fd, &pid, &known, BPF_EXIST) ? -errno : 0;
 }
 
 /* A chunk of the client that has a free page; -errno, -EAGAIN if one is being made. */

@@ -532,6 +532,7 @@ static __always_inline int register_task(struct task_struct *p, struct csf_ticke
 	struct csf_client *client = bpf_map_lookup_elem(&clients, &tgid);
 	struct csf_ref *known, ref = {};
 	struct csf_chunk *use;
+	__u32 index, *chunk;
 	int slot, err;
 
 	if (!client)
@@ -544,7 +545,11 @@ static __always_inline int register_task(struct task_struct *p, struct csf_ticke
 		ticket->slot = known->slot;
 		return registered(p, known);
 	}
-	ref.chunk = client->chunk;
+	index = client->room;
+	chunk = bpf_map_lookup_elem(&room, &index);
+	if (!chunk)
+		return EAGAIN;
+	ref.chunk = *chunk;
 	use = bpf_map_lookup_elem(&chunk_use, &ref.chunk);
 	slot = use ? take_slot(use) : -1;
 	if (slot < 0)

@@ -9,6 +9,7 @@
 #define CSF_MAX_CHUNKS 16384 /* inner maps that can exist at one time */
 #define CSF_CHUNK_SLOTS_MAX 256 /* pages of the largest inner map */
 #define CSF_MAX_CLIENTS 16384
+#define CSF_MAX_FDS 65536 /* of the service: a chunk and a client have one each */
 #define CSF_MAX_HASHED 65536 /* registered threads where task storage is not dependable */
 
 /* A slot: one page, whole, so that a thread maps nothing but its own. */
@@ -26,10 +27,12 @@ struct csf_chunk {
 
 /*
  * A process that may register its threads, by TGID. The service adds it; it goes when the process
- * ends, before its TGID can be used again, or executes another program.
+ * ends, before its TGID can be used again, or executes another program. Nothing changes it meanwhile:
+ * to update an element of a hash is to put another in its place, and whoever looks for it may then
+ * find none, or one that is somebody else's by the time it is read.
  */
 struct csf_client {
-	__u32 chunk; /* where its next thread finds a page */
+	__u32 room; /* in the map of that name: the chunk where its next thread finds a page */
 	__u32 pad;
 	__u64 nonce; /* the service's name for this process while it executes this program */
 };
