@@ -410,12 +410,21 @@ static inline unsigned long long t_number(const char *text, const char *key)
 	return strtoull(at + len, NULL, 10);
 }
 
-/* A snapshot of the calling thread; the program ends if there is none. */
+/*
+ * A snapshot of the calling thread; the program ends if there is none. A service says EAGAIN if it
+ * has no page left and the kernel takes more than a second to let it have more, as it does where
+ * others keep all CPUs busy. Asked again it has some.
+ */
 #define t_snap(s) t_snap_(s, __FILE__, __LINE__)
 static inline void t_snap_(struct csf_snap *s, const char *file, int line)
 {
-	if (csf_thread_snap(s))
-		t_die_(file, line, "csf_thread_snap: %s", strerror(errno));
+	uint64_t end = t_mono_ns() + (getenv(CSF_SOCKET_ENV) ? 30 * T_SEC : 0);
+
+	while (csf_thread_snap(s)) {
+		if (errno != EAGAIN || t_mono_ns() > end)
+			t_die_(file, line, "csf_thread_snap: %s", strerror(errno));
+		t_sleep_ns(10 * T_MS);
+	}
 }
 
 /*
