@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # Run stages of tests one after another, all of them whatever fails, and say what came of it.
 #
-#	tests/check.sh [--total] STAGE...
+#	tests/check.sh [--total] STAGE[+STAGE...]...
+#
+# Of stages that + joins, the first one runs beside the others, and its output comes after theirs: for those in which
+# nothing depends on time.
 #
 # lint: faults that show without running anything. unit: what runs in user space. bookworm: the module on Linux 6.1.
 # icount: on 6.1 with a clock that counts instructions. newest: on the newest kernel of tests/debian/KERNELS.
@@ -83,8 +86,24 @@ run_stage() { # STAGE
 	echo "=== $1"
 	"stage_$1" 2>&1 | tee "$logs/$1.log"
 	status=${PIPESTATUS[0]}
-	[ "$status" = 0 ] || failed="$failed $1"
+	[ "$status" = 0 ] || echo "$1" >>"$logs"/failed
 	echo "=== $1: $([ "$status" = 0 ] && echo passed || echo FAILED) in $((SECONDS - start)) s"
+}
+
+run_stages() { # STAGE[+STAGE...]
+	local first=${1%%+*} stage
+	if [ "$first" != "$1" ]; then
+		set -m # in a process group, to be ended as a whole
+		run_stage "$first" >"$logs/$first.out" &
+		beside=$!
+		set +m
+		for stage in $(tr + ' ' <<<"${1#*+}"); do run_stage "$stage"; done
+		wait "$beside"
+		beside=
+		cat "$logs/$first.out"
+	else
+		run_stage "$first"
+	fi
 }
 
 lines() { # PATTERN: how many lines of all stages match it
@@ -95,7 +114,7 @@ total() {
 	local passed failures skipped
 	passed=$(lines '^ok ') failures=$(lines '^not ok ') skipped=$(lines '^skip ')
 	# A stage that failed without saying so in a line of its own counts, too; and silence is no success.
-	[ -z "$failed" ] || [ "$failures" != 0 ] || failures=1
+	[ ! -e "$logs"/failed ] || [ "$failures" != 0 ] || failures=1
 	[ "$passed" != 0 ] || failures=$((failures + 1))
 	echo "$passed passed, $failures failed, $skipped skipped"
 	[ "$failures" = 0 ]
@@ -108,19 +127,20 @@ if [ "${1:-}" = --total ]; then
 	shift
 fi
 [ $# -gt 0 ] || usage_error "needs a STAGE"
-for stage; do
+for stage in $(tr + ' ' <<<"$*"); do
 	declare -F "stage_$stage" >/dev/null || usage_error "there is no stage '$stage'"
 done
 rm -rf "$logs"
 mkdir -p "$logs"
-failed=
+beside=
 trap 'exit 130' INT
 trap 'exit 143' TERM
-for stage; do run_stage "$stage"; done
+trap '[ -z "$beside" ] || kill -- -"$beside"' EXIT
+for stages; do run_stages "$stages"; done
 
 status=0
-if [ -n "$failed" ]; then
-	echo "failed:$failed"
+if [ -e "$logs"/failed ]; then
+	echo "failed: $(paste -sd ' ' "$logs"/failed)"
 	status=1
 fi
 echo "RESULT $status"
