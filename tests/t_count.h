@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <poll.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -43,6 +44,7 @@ static inline void t_csf_exec(const char *command, FILE *out, int ready)
 	argv[n] = NULL;
 	dup2(fileno(out), STDOUT_FILENO);
 	signal(SIGHUP, SIG_DFL); /* with nohup csf heeds none */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a test that hangs */
 	execv(t_csf_path(), argv);
 	fprintf(stderr, "%s: %s\n", t_csf_path(), strerror(errno));
 	_exit(127);

@@ -5,6 +5,8 @@
 
 #include "t.h"
 
+#include <sys/prctl.h>
+
 struct t_csf {
 	pid_t pid;
 	int out, err; /* what it prints */
@@ -36,6 +38,7 @@ static inline void t_csf_exec_(const char *const *argv, int out, int err, int re
 	dup2(out, STDOUT_FILENO);
 	dup2(err, STDERR_FILENO);
 	signal(SIGHUP, SIG_DFL); /* with nohup csf heeds none */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a test that hangs */
 	execv(t_csf_path(), args);
 	_exit(127);
 }
