@@ -82,14 +82,21 @@ static inline void t_init_(void)
 }
 
 /*
- * Seconds that the running case may take; 120 unless it says otherwise. In a kernel that is slow by what
- * it checks, CSF_PATIENCE times as long.
+ * CSF_PATIENCE: how many times slower this kernel is than others, by what it checks. Limits are so many
+ * times longer there, and so is what a test lets pass to measure it: what it claims is then the same share
+ * of it. 1 if unset.
  */
+static inline unsigned int t_patience(void)
+{
+	const char *text = getenv("CSF_PATIENCE");
+
+	return text ? (unsigned int)strtoul(text, NULL, 10) : 1;
+}
+
+/* Seconds that the running case may take, in a kernel that is not slow; 120 unless it says otherwise. */
 static inline void t_limit(unsigned int seconds)
 {
-	const char *patience = getenv("CSF_PATIENCE");
-
-	alarm(seconds * (patience ? (unsigned int)strtoul(patience, NULL, 10) : 1));
+	alarm(seconds * t_patience());
 }
 
 static inline int t_begin_(const char *name)
@@ -408,6 +415,24 @@ static inline unsigned long long t_number(const char *text, const char *key)
 	if (!at)
 		t_die("no \"%s\" in \"%.60s\"", key, text);
 	return strtoull(at + len, NULL, 10);
+}
+
+/*
+ * For lower bounds on sleep, in ms: so long the calling thread has run, and waited to run, by the kernel's
+ * account. In a slow kernel as much of the time that a test sleeps may pass before and after the sleep
+ * itself. Always 0 in others: there it may not.
+ */
+static inline double t_awake_ms(void)
+{
+	unsigned long long waited = 0;
+	char buf[128];
+
+	if (t_patience() == 1)
+		return 0;
+	if (t_read("/proc/thread-self/schedstat", buf, sizeof(buf)) < 0 ||
+	    sscanf(buf, "%*u %llu", &waited) != 1)
+		t_die("schedstat: %s", buf);
+	return (double)(t_clock_ns(CLOCK_THREAD_CPUTIME_ID) + waited) / 1e6;
 }
 
 /*

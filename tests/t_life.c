@@ -99,46 +99,53 @@ static void test_unmapped(void)
 	      before);
 }
 
+struct one_thread {
+	struct csf_snap s;
+	struct t_diff_ d;
+	double awake;
+};
+
 /* One thread sleeps, one works: each page has its own thread's time only. */
 static void *sleeping_thread(void *arg)
 {
+	struct one_thread *one = arg;
 	struct csf_snap s;
+	double awake;
 
 	snap_new(&s);
-	t_sleep_ns(200 * T_MS);
-	t_snap(arg);
-	*(struct t_diff_ *)((struct csf_snap *)arg + 1) = t_diff(&s, arg);
+	awake = t_awake_ms();
+	t_sleep_ns(200 * T_MS * t_patience());
+	t_snap(&one->s);
+	one->awake = t_awake_ms() - awake;
+	one->d = t_diff(&s, &one->s);
 	return NULL;
 }
 
 static void *working_thread(void *arg)
 {
+	struct one_thread *one = arg;
 	struct csf_snap s;
 
 	snap_new(&s);
-	t_spin_ns(200 * T_MS);
-	t_snap(arg);
-	*(struct t_diff_ *)((struct csf_snap *)arg + 1) = t_diff(&s, arg);
+	t_spin_ns(200 * T_MS * t_patience());
+	t_snap(&one->s);
+	one->d = t_diff(&s, &one->s);
 	return NULL;
 }
 
-struct one_thread {
-	struct csf_snap s;
-	struct t_diff_ d;
-};
-
 static void test_independent(void)
 {
+	unsigned int slow = t_patience();
 	struct one_thread a, b;
 	pthread_t sleeper = t_go(sleeping_thread, &a), worker = t_go(working_thread, &b);
 
 	t_join(sleeper);
 	t_join(worker);
 	CHECK(a.s.p.epoch != b.s.p.epoch && a.s.p.tid != b.s.p.tid, "two threads, one page");
-	CHECK(a.d.sleep > 190 && a.d.oncpu < 100, "the sleeper: sleep %.3f, cpu %.3f", a.d.sleep,
-	      a.d.oncpu);
-	CHECK(b.d.oncpu > 190 && b.d.sleep < 50, "the worker: sleep %.3f, cpu %.3f", b.d.sleep,
-	      b.d.oncpu);
+	CHECK(a.d.sleep > 190 * slow - a.awake && a.d.oncpu < 100 * slow,
+	      "the sleeper: sleep %.3f, cpu %.3f", a.d.sleep, a.d.oncpu);
+	CHECK(b.d.oncpu > 190 * slow && b.d.sleep < 50 * slow, "the worker: sleep %.3f, cpu %.3f",
+	      b.d.sleep, b.d.oncpu);
 }
 
 /* Many threads at once: each has its page, no two have the same arming. */
@@ -212,17 +219,22 @@ static void test_tids_again(void)
 static void forked_child(void *arg)
 {
 	const struct csf_snap *parents = arg;
+	unsigned int ms = 20 * t_patience();
 	struct csf_snap s, later;
 	char buf[CSF_DIFF_BUFSZ];
+	double awake;
 
 	snap_new(&s);
 	CHECK(s.p.epoch != parents->p.epoch, "the child has its parent's page");
 	errno = 0;
 	CHECK(csf_format_diff(buf, sizeof(buf), parents, &s) == -1 && errno == ESTALE,
 	      "a difference of two threads: errno %d, \"%s\"", errno, buf);
-	t_sleep_ns(20 * T_MS);
+	awake = t_awake_ms();
+	t_sleep_ns(ms * T_MS);
 	t_snap(&later);
-	CHECK(t_diff(&s, &later).sleep > 15, "slept %.3f ms", t_diff(&s, &later).sleep);
+	awake = t_awake_ms() - awake;
+	CHECK(t_diff(&s, &later).sleep > 0.75 * ms - awake, "slept %.3f ms of %u, awake for %.3f",
+	      t_diff(&s, &later).sleep, ms, awake);
 }
 
 static void grandchild(void *arg)
@@ -375,13 +387,18 @@ static void test_nobody(void)
 /* The process's first thread may end long before the process. */
 static void *last_thread(void *arg)
 {
+	unsigned int ms = 50 * t_patience();
 	struct csf_snap s, later;
+	double awake;
 
 	(void)arg;
 	snap_new(&s);
-	t_sleep_ns(50 * T_MS);
+	awake = t_awake_ms();
+	t_sleep_ns(ms * T_MS);
 	t_snap(&later);
-	CHECK(t_diff(&s, &later).sleep > 40, "slept %.3f ms", t_diff(&s, &later).sleep);
+	awake = t_awake_ms() - awake;
+	CHECK(t_diff(&s, &later).sleep > 0.8 * ms - awake, "slept %.3f ms of %u, awake for %.3f",
+	      t_diff(&s, &later).sleep, ms, awake);
 	_exit(t_.now->failed);
 }
 
