@@ -147,6 +147,8 @@ tests_on_module() { # TEST...
 
 tests() { # TEST...
 	"tests_on_${CSF_WRITER:-module}" "$@"
+	[ ! -e /proc/lockdep_stats ] || check "lockdep has watched to the end" grep -q 'debug_locks: *1$' /proc/lockdep_stats
+	[ -z "${CSF_LOG_IS_READ_BY_HOST:-}" ] || return 0
 	complaints=$(complaints begin)
 	check "the kernel log is clean" [ -z "$complaints" ]
 }
