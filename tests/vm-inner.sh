@@ -145,9 +145,15 @@ tests_on_module() { # TEST...
 	log_is_clean unload "begin unload"
 }
 
+# Of debug kernels (tests/debug/). lockdep stops with its first report, or when its tables are full.
+watchers() {
+	[ ! -e /proc/lockdep_stats ] || check "lockdep has watched to the end" grep -q 'debug_locks: *1$' /proc/lockdep_stats
+	[ ! -e /sys/kernel/debug/kcsan ] || sed -n 's/^[a-z_]*: /# kcsan: &/p' /sys/kernel/debug/kcsan
+}
+
 tests() { # TEST...
 	"tests_on_${CSF_WRITER:-module}" "$@"
-	[ ! -e /proc/lockdep_stats ] || check "lockdep has watched to the end" grep -q 'debug_locks: *1$' /proc/lockdep_stats
+	watchers
 	[ -z "${CSF_LOG_IS_READ_BY_HOST:-}" ] || return 0
 	complaints=$(complaints begin)
 	check "the kernel log is clean" [ -z "$complaints" ]

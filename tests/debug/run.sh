@@ -98,8 +98,16 @@ judge_sees() {
 		die "reports are not recognized: $seen"
 }
 
+begins_with() { # KERNEL: its word that it watches
+	case $1 in
+	kasan) echo 'kasan: KernelAddressSanitizer initialized' ;;
+	kcsan) echo 'kcsan: enabled early' ;;
+	esac
+}
+
 judge() { # KERNEL
 	local log=$top/build/debian/debug-$1/console.log found mine
+	grep -q "$(begins_with "$1")" "$log" || { echo "not ok debug: $1 was never on"; failed=1; }
 	found=$(reports <"$log")
 	mine=$(grep -c '^ours' <<<"$found" || true)
 	[ -z "$found" ] || sort <<<"$found" | uniq -c | sort -rn | sed 's/^/# /'
