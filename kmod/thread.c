@@ -189,18 +189,24 @@ static __always_inline u64 *csf_bucket_cyc(struct csf_thread_page *p)
 	return &p->oncpu_cyc + p->state;
 }
 
+/*
+ * What current counts, plainly and with preemption on: it can be switched out in the middle. The
+ * load is whole, so that it finds the count before or after; for KCSAN it would be a race.
+ */
+#define csf_counted(x) data_race(READ_ONCE(x))
+
 static __always_inline void csf_copy_io(struct csf_thread_page *p, const struct task_struct *me)
 {
 #ifdef CONFIG_TASK_XACCT
-	p->rchar = me->ioac.rchar;
-	p->wchar = me->ioac.wchar;
-	p->syscr = me->ioac.syscr;
-	p->syscw = me->ioac.syscw;
+	p->rchar = csf_counted(me->ioac.rchar);
+	p->wchar = csf_counted(me->ioac.wchar);
+	p->syscr = csf_counted(me->ioac.syscr);
+	p->syscw = csf_counted(me->ioac.syscw);
 #endif
 #ifdef CONFIG_TASK_IO_ACCOUNTING
-	p->read_bytes = me->ioac.read_bytes;
-	p->write_bytes = me->ioac.write_bytes;
-	p->cancelled_write_bytes = me->ioac.cancelled_write_bytes;
+	p->read_bytes = csf_counted(me->ioac.read_bytes);
+	p->write_bytes = csf_counted(me->ioac.write_bytes);
+	p->cancelled_write_bytes = csf_counted(me->ioac.cancelled_write_bytes);
 #endif
 }
 
@@ -213,8 +219,8 @@ static __always_inline void csf_copy_task(struct csf_thread_page *p, const struc
 	p->nivcsw = me->nivcsw;
 	p->utime_ns = me->utime;
 	p->stime_ns = me->stime;
-	p->min_flt = me->min_flt;
-	p->maj_flt = me->maj_flt;
+	p->min_flt = csf_counted(me->min_flt);
+	p->maj_flt = csf_counted(me->maj_flt);
 	csf_copy_io(p, me);
 }
 
@@ -371,9 +377,10 @@ static void csf_sched_in(struct preempt_notifier *notifier, int cpu)
 	csf_switch_in(t, cpu, now, past, waited);
 }
 
+/* Asked at switches, too: one can come in the middle of execve(). */
 static bool csf_executed(const struct csf_thread *t)
 {
-	return current->self_exec_id != t->exec_id;
+	return READ_ONCE(current->self_exec_id) != t->exec_id;
 }
 
 static void csf_set_life(struct csf_thread_page *p, u16 life)
