@@ -17,9 +17,10 @@ top=$(realpath "$here"/../..)
 . "$top"/scripts/say.sh
 suite=${SUITE:-bookworm}
 
-# KASAN would fall silent after the first report, whosever that is; a kernel so slow doubts its TSC, and its
-# scheduler's clock is tens of ms off then.
-arguments="kasan_multi_shot tsc=reliable"
+# KASAN would fall silent after the first report, whosever that is. A kernel so slow doubts its TSC, and its
+# scheduler's clock is tens of ms off then. KCSAN looks at one access of 400, not of 4000, and longer: without KVM
+# it takes long until the other CPU does anything.
+arguments="kasan_multi_shot tsc=reliable kcsan.skip_watch=400 kcsan.udelay_task=400 kcsan.udelay_interrupt=100"
 
 tests_of() { # KERNEL
 	case $1 in
