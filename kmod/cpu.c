@@ -4,6 +4,7 @@
  */
 #include <linux/cpumask.h>
 #include <linux/hrtimer.h>
+#include <linux/kcsan-checks.h>
 #include <linux/moduleparam.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
@@ -25,11 +26,17 @@ static struct hrtimer csf_timer;
 static unsigned int csf_cpu_users; /* open files; under csf_cpu_lock */
 static DEFINE_MUTEX(csf_cpu_lock);
 
+/*
+ * The CPU counts on while we read, as while /proc/stat is read, and with the same outcome: each
+ * number is whole, all are of about one moment, idle times can step back a little. To KCSAN these
+ * are races; so they are, the kernel's.
+ */
 static void csf_gather_cpu(struct csf_cpu_row *row, int cpu)
 {
 	struct kernel_cpustat stat;
 	int i;
 
+	kcsan_disable_current();
 	csf_kcpustat_fetch(&stat, cpu);
 	row->user_ns = stat.cpustat[CPUTIME_USER];
 	row->nice_ns = stat.cpustat[CPUTIME_NICE];
@@ -45,6 +52,7 @@ static void csf_gather_cpu(struct csf_cpu_row *row, int cpu)
 	row->softirqs = 0;
 	for (i = 0; i < NR_SOFTIRQS; i++)
 		row->softirqs += kstat_softirqs_cpu(i, cpu);
+	kcsan_enable_current();
 	row->online = cpu_online(cpu);
 }
 

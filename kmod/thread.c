@@ -190,8 +190,9 @@ static __always_inline u64 *csf_bucket_cyc(struct csf_thread_page *p)
 }
 
 /*
- * What current counts, plainly and with preemption on: it can be switched out in the middle. The
- * load is whole, so that it finds the count before or after; for KCSAN it would be a race.
+ * What is counted for current, plainly: by itself with preemption on, so that it can be switched
+ * out in the middle, or by the tick, which can come while we read. The load is whole and finds the
+ * count before or after; for KCSAN it would be a race.
  */
 #define csf_counted(x) data_race(READ_ONCE(x))
 
@@ -212,13 +213,13 @@ static __always_inline void csf_copy_io(struct csf_thread_page *p, const struct 
 
 static __always_inline void csf_copy_task(struct csf_thread_page *p, const struct task_struct *me)
 {
-	p->sum_exec_ns = me->se.sum_exec_runtime;
+	p->sum_exec_ns = csf_counted(me->se.sum_exec_runtime);
 	p->run_delay_ns = me->sched_info.run_delay;
 	p->pcount = me->sched_info.pcount;
 	p->nvcsw = me->nvcsw;
 	p->nivcsw = me->nivcsw;
-	p->utime_ns = me->utime;
-	p->stime_ns = me->stime;
+	p->utime_ns = csf_counted(me->utime);
+	p->stime_ns = csf_counted(me->stime);
 	p->min_flt = csf_counted(me->min_flt);
 	p->maj_flt = csf_counted(me->maj_flt);
 	csf_copy_io(p, me);
