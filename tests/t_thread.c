@@ -224,7 +224,8 @@ static void test_contention(void)
 	t_note_diff(&d);
 	t_note("waiting %.2f %% of the time, by the kernel's account of its CPU time %.2f to %.2f",
 	       share, least, most);
-	CHECK(share > least - 3 && share < most + 3,
+	/* the switches themselves are waiting to the page, running to the kernel, and long if slow */
+	CHECK(share > least - 3 && share < most + (t_patience() > 1 ? 6 : 3),
 	      "waited %.2f %%, was without the CPU %.2f to %.2f %%", share, least, most);
 	CHECK(!t_icount() || (share > 47 && share < 53), "waited %.2f %% of the time", share);
 	CHECK(share > 20 && (share < 80 || !t_in_guest()), "waited %.2f %% of the time", share);
