@@ -106,8 +106,9 @@ begins_with() { # KERNEL: its word that it watches
 	esac
 }
 
-judge() { # KERNEL
-	local log=$top/build/debian/debug-$1/console.log found mine
+judge() { # KERNEL LOG
+	local log=$2 found mine
+	[ -s "$log" ] || { echo "not ok debug: $1 left no $log"; failed=1; return; }
 	grep -q "$(begins_with "$1")" "$log" || { echo "not ok debug: $1 was never on"; failed=1; }
 	found=$(reports <"$log")
 	mine=$(grep -c '^ours' <<<"$found" || true)
@@ -121,11 +122,13 @@ judge() { # KERNEL
 }
 
 run() { # KERNEL
+	local log=$top/build/debian/debug-$1/console.log
+	rm -f "$log" # of the last run
 	# shellcheck disable=SC2046 # a list
 	APPEND="$arguments ${APPEND:-}" KBUILD=$kbuild VM_NAME=debug-$1 VM_DEBUG=0 VM_TIMEOUT=${VM_TIMEOUT:-3000} VM_MEMORY=${VM_MEMORY:-3G} \
 		GUEST_ENVIRONMENT="CSF_LOG_IS_READ_BY_HOST=1 CSF_FAULTS=${CSF_FAULTS:-10000} CSF_STRESS_SECONDS=${CSF_STRESS_SECONDS:-20} CSF_PATIENCE=10" \
 		"$top"/tests/debian/run.sh "$suite" $(tests_of "$1") || failed=1
-	judge "$1"
+	judge "$1" "$log"
 }
 
 ! is_help "${1:-}" || usage "$0"
