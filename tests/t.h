@@ -438,7 +438,8 @@ static inline double t_awake_ms(void)
 /*
  * A snapshot of the calling thread; the program ends if there is none. A service says EAGAIN if it
  * has no page left and the kernel takes more than a second to let it have more, as it does where
- * others keep all CPUs busy. Asked again it has some.
+ * others keep all CPUs busy; then many threads that wait are short of descriptors, too. Asked again
+ * there are some.
  */
 #define t_snap(s) t_snap_(s, __FILE__, __LINE__)
 static inline void t_snap_(struct csf_snap *s, const char *file, int line)
@@ -446,7 +447,7 @@ static inline void t_snap_(struct csf_snap *s, const char *file, int line)
 	uint64_t end = t_mono_ns() + (getenv(CSF_SOCKET_ENV) ? 30 * T_SEC : 0);
 
 	while (csf_thread_snap(s)) {
-		if (errno != EAGAIN || t_mono_ns() > end)
+		if ((errno != EAGAIN && errno != EMFILE) || t_mono_ns() > end)
 			t_die_(file, line, "csf_thread_snap: %s", strerror(errno));
 		t_sleep_ns(10 * T_MS);
 	}
