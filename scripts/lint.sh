@@ -89,7 +89,7 @@ check_tidy() {
 	local bpf='-O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -Iinclude -I. -idirafter /usr/include/x86_64-linux-gnu' status=0
 	local tidy
 	tidy=$(tool clang-tidy)
-	make -s --no-print-directory csf tests build/bpf/busy_storage >"$build"/csf.log || return # their skeletons
+	make -s --no-print-directory csf tests build/busy_storage >"$build"/csf.log || return # their skeletons
 	in_user_space | each sh -c '
 		std=-std=gnu11
 		[ "${2%.cc}" = "$2" ] || std=-std=c++17
