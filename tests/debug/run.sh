@@ -10,7 +10,7 @@
 #
 # Whatever a kernel reports with a frame of ours fails the run, and so does a test. Reports of others are counted by
 # function. Environment: CSF_FAULTS=10000, how many allocations fail; CSF_STRESS_SECONDS=20;
-# TESTS="thread life" in place of each kernel's own.
+# CSF_TESTS="thread life" in place of each kernel's own.
 set -eu
 here=$(dirname "$(realpath "$0")")
 top=$(realpath "$here"/../..)
@@ -24,8 +24,8 @@ arguments="kasan_multi_shot tsc=reliable kcsan.skip_watch=400 kcsan.udelay_task=
 
 tests_of() { # KERNEL
 	case $1 in
-	kasan) echo "${TESTS:-thread life file stress fault}" ;;
-	kcsan) echo "${TESTS:-thread life file stress}" ;;
+	kasan) echo "${CSF_TESTS:-thread life file stress fault}" ;;
+	kcsan) echo "${CSF_TESTS:-thread life file stress}" ;;
 	*) usage_error "'$1' is not one of kasan, kcsan" ;;
 	esac
 }
