@@ -264,7 +264,10 @@ static uint64_t number(const char *name, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* Threads there must be, and of each order. With little time there may be any number. */
+/*
+ * Threads there must be, and of each order, however long a busy host takes for them. With little
+ * time there may be any number.
+ */
 static unsigned long enough(unsigned int seconds)
 {
 	return seconds < 20 ? 0 : (t_accel_is("kvm") ? 80000 : 8000) / t_patience();
@@ -302,7 +305,7 @@ static void run(uint64_t seed, unsigned int seconds)
 		pids[i] = t_fork(driver, &d);
 	}
 	t_sleep_ns(seconds * T_SEC);
-	while (t_patience() > 1 && !is_enough(seconds) && !t_.now->failed)
+	while (!is_enough(seconds) && !t_.now->failed)
 		t_sleep_ns(T_SEC);
 	__atomic_store_n(&stress->stop, 1, __ATOMIC_RELEASE);
 	for (int i = 0; i < DRIVERS; i++)

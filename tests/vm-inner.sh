@@ -122,7 +122,6 @@ unload() {
 
 # Nothing to load, nothing to take out; that nothing is left is a test of its own (t_serve).
 tests_on_bpf() { # TEST...
-	export CSF_STRESS_SECONDS="${CSF_STRESS_SECONDS:-60}" # registering takes longer: as many threads as with the module
 	for test; do
 		on_writer="build/csf run --"
 		run_test "$test"
