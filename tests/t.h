@@ -205,6 +205,13 @@ static inline int t_accel_is(const char *accel)
 	return now && !strcmp(now, accel);
 }
 
+/* All of it: what has to come from a file system when it first runs is waited for. */
+static inline void t_read_code(void)
+{
+	mlockall(MCL_CURRENT);
+	munlockall();
+}
+
 /* Nobody else uses this machine, and its kernel hides nothing. */
 static inline int t_in_guest(void)
 {

@@ -661,9 +661,7 @@ static void test_flags(void)
 
 int main(void)
 {
-	/* code that is read from a file system, the first time it runs, is waited for */
-	mlockall(MCL_CURRENT);
-	munlockall();
+	t_read_code();
 	TEST("clock rate")
 		test_clock_rate();
 	TEST("TSC flags")
