@@ -94,7 +94,7 @@ run_stages() { # STAGE[+STAGE...]
 	local first=${1%%+*} stage
 	if [ "$first" != "$1" ]; then
 		set -m # in a process group, to be ended as a whole
-		run_stage "$first" >"$logs/$first.out" &
+		run_stage "$first" >"$logs/$first.out" </dev/null &
 		beside=$!
 		set +m
 		for stage in $(tr + ' ' <<<"${1#*+}"); do run_stage "$stage"; done
