@@ -89,8 +89,14 @@ static inline void t_init_(void)
 static inline unsigned int t_patience(void)
 {
 	const char *text = getenv("CSF_PATIENCE");
+	char *end;
+	unsigned long n = text ? strtoul(text, &end, 10) : 1;
 
-	return text ? (unsigned int)strtoul(text, NULL, 10) : 1;
+	if (text && (*end || !n || n > 1000)) {
+		fprintf(stderr, "CSF_PATIENCE must be a number from 1 to 1000, not '%s'\n", text);
+		exit(2);
+	}
+	return (unsigned int)n;
 }
 
 /* Seconds that the running case may take, in a kernel that is not slow; 120 unless it says otherwise. */
