@@ -14,8 +14,8 @@
  * Orders in which descriptors and mappings go, and pages passed between processes, need the file
  * interface: t_fuzz.c has them.
  *
- * CSF_STRESS_SECONDS (20) is for how long, CSF_SEED the seed. A slow kernel (CSF_PATIENCE) has fewer threads
- * to make, and more time for them if it needs that.
+ * CSF_STRESS_SECONDS (20) is for how long, CSF_SEED the seed. There is more time if a busy host needs that; a
+ * slow kernel (CSF_PATIENCE) has fewer threads to make.
  */
 #include "t.h"
 
@@ -264,10 +264,9 @@ static uint64_t number(const char *name, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/*
- * Threads there must be, and of each order, however long a busy host takes for them. With little
- * time there may be any number.
- */
+enum { MORE = 80 }; /* seconds, if a busy host needs them */
+
+/* Threads there must be, and of each order. With little time there may be any number. */
 static unsigned long enough(unsigned int seconds)
 {
 	return seconds < 20 ? 0 : (t_accel_is("kvm") ? 80000 : 8000) / t_patience();
@@ -297,6 +296,7 @@ static int is_enough(unsigned int seconds)
 
 static void run(uint64_t seed, unsigned int seconds)
 {
+	uint64_t end = t_mono_ns() + (seconds + MORE) * t_patience() * T_SEC;
 	pid_t pids[DRIVERS];
 
 	for (int i = 0; i < DRIVERS; i++) {
@@ -305,7 +305,7 @@ static void run(uint64_t seed, unsigned int seconds)
 		pids[i] = t_fork(driver, &d);
 	}
 	t_sleep_ns(seconds * T_SEC);
-	while (!is_enough(seconds) && !t_.now->failed)
+	while (!is_enough(seconds) && !t_.now->failed && t_mono_ns() < end)
 		t_sleep_ns(T_SEC);
 	__atomic_store_n(&stress->stop, 1, __ATOMIC_RELEASE);
 	for (int i = 0; i < DRIVERS; i++)
@@ -319,7 +319,7 @@ static void test_stress(void)
 	unsigned long threads = 0;
 	int base = t_module_refs();
 
-	t_limit(seconds + 100);
+	t_limit(seconds + MORE + 20);
 	t_note("CSF_SEED=%llu", (unsigned long long)seed);
 	run(seed, seconds);
 	for (int i = 0; i < ORDERS; i++) {
