@@ -70,19 +70,6 @@ static uint64_t snap_and_count(struct csf_snap *s)
 	return before;
 }
 
-/* On a machine that is busy with this, registering can take longer than the library waits. */
-static void register_me(void)
-{
-	uint64_t end = t_mono_ns() + 30 * T_SEC;
-	struct csf_snap s;
-
-	while (csf_thread_snap(&s)) {
-		if (t_mono_ns() > end)
-			t_die("csf_thread_snap: %s", strerror(errno));
-		t_sleep_ns(200 * T_MS);
-	}
-}
-
 struct load {
 	pthread_t thread;
 	uint64_t seed, switches, lost, guessed, snaps;
@@ -95,7 +82,7 @@ static void *load_thread(void *arg)
 	struct csf_snap a, b;
 	uint64_t end, kernel, ours;
 
-	register_me();
+	t_snap(&a); /* registers */
 	kernel = snap_and_count(&a);
 	end = t_mono_ns() + busy_ns;
 	while (t_mono_ns() < end) {
