@@ -140,22 +140,26 @@ static void vanished(void)
 
 static int run_with_stdout(int fd)
 {
+	FILE *err = tmpfile();
 	pid_t pid;
 	int status;
 
+	if (!err)
+		t_die("%s", strerror(errno));
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		signal(SIGPIPE, SIG_DFL);
 		dup2(fd, STDOUT_FILENO);
-		dup2(open("/tmp/t_runqlat.err", O_RDWR | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+		dup2(fileno(err), STDERR_FILENO);
 		execl(t_csf_path(), "csf", "runqlat", "1", NULL);
 		_exit(127);
 	}
 	close(fd);
 	waitpid(pid, &status, 0);
-	t_read("/tmp/t_runqlat.err", csf.said, sizeof(csf.said));
-	unlink("/tmp/t_runqlat.err");
+	rewind(err);
+	csf.said[fread(csf.said, 1, sizeof(csf.said) - 1, err)] = 0;
+	fclose(err);
 	return status;
 }
 
