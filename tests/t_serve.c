@@ -419,8 +419,8 @@ static void pages_again(void *arg)
 	CHECK(second.page.epoch > first.page.epoch && second.page.tid != first.page.tid,
 	      "epoch %llu after %llu", (unsigned long long)second.page.epoch,
 	      (unsigned long long)first.page.epoch);
-	CHECK(t_sum(&second.page) <= second.took && second.page.life == CSF_LIVE &&
-		      second.page.seq >= first.page.seq,
+	CHECK(t_sum(&second.page) <= second.took && !second.page.nr_block &&
+		      second.page.life == CSF_LIVE && second.page.seq >= first.page.seq,
 	      "%llu ns on a page of %llu", (unsigned long long)t_sum(&second.page),
 	      (unsigned long long)second.took);
 }

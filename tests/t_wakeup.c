@@ -89,10 +89,9 @@ static struct waits parse_trace(const struct csf_snap *s)
 	char line[512], next[32];
 	int n = 0, begun = 0;
 
-	snprintf(next, sizeof(next), " next_pid=%d ", t_gettid());
-
 	if (!f)
 		t_die(TRACING "/trace: %s", strerror(errno));
+	snprintf(next, sizeof(next), " next_pid=%d ", t_gettid());
 	while (fgets(line, sizeof(line), f)) {
 		const char *begins = strstr(line, " sched_waking:");
 		const char *ends = strstr(line, " sched_wakeup:");
