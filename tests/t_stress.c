@@ -296,7 +296,7 @@ static int is_enough(unsigned int seconds)
 
 static void run(uint64_t seed, unsigned int seconds)
 {
-	uint64_t end = t_mono_ns() + (seconds + MORE) * t_patience() * T_SEC;
+	uint64_t end = t_mono_ns() + T_SEC * t_patience() * (seconds + MORE);
 	pid_t pids[DRIVERS];
 
 	for (int i = 0; i < DRIVERS; i++) {
