@@ -69,14 +69,21 @@ static inline void t_timeout_(int sig)
 	_exit(1);
 }
 
-static inline void t_init_(void)
+/* Zeroes that this process and its children have in common, until the last of them ends. */
+static inline void *t_shared(size_t size)
 {
-	t_.now = (struct t_case_ *)mmap(NULL, sizeof(*t_.now), PROT_READ | PROT_WRITE,
-					MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (t_.now == MAP_FAILED) {
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED) {
 		perror("mmap");
 		exit(1);
 	}
+	return p;
+}
+
+static inline void t_init_(void)
+{
+	t_.now = (struct t_case_ *)t_shared(sizeof(*t_.now));
 	t_.pid = getpid();
 	signal(SIGALRM, t_timeout_);
 }

@@ -33,12 +33,9 @@ static void many_threads(void *arg)
 
 static void start_crowd(pid_t *pids)
 {
-	int *asleep = (int *)mmap(NULL, sizeof(*asleep), PROT_READ | PROT_WRITE,
-				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int *asleep = t_shared(sizeof(*asleep));
 	int i;
 
-	if (asleep == MAP_FAILED)
-		t_die("mmap: %s", strerror(errno));
 	for (i = 0; i < PROCESSES; i++)
 		pids[i] = t_fork(many_threads, asleep);
 	while (__atomic_load_n(asleep, __ATOMIC_RELAXED) < PROCESSES * THREADS)

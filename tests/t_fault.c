@@ -247,10 +247,7 @@ int main(void)
 		return 77;
 	}
 	wanted = faults ? strtoul(faults, NULL, 10) : 10000;
-	tally = mmap(NULL, sizeof(*tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		     0);
-	if (tally == MAP_FAILED)
-		return 1;
+	tally = t_shared(sizeof(*tally));
 	set_up();
 	TEST("faults in open and mmap")
 		test_inject();

@@ -260,15 +260,31 @@ static void own_chunks_only(void *arg)
 		t_join(threads[i]);
 }
 
-/* While another process of the same user is there. */
+static void own_crowd(void *shared)
+{
+	static struct crowd c;
+	pthread_t threads[30];
+
+	become(ALICE);
+	crowd_start(&c, threads);
+	__atomic_store_n((int *)shared, 1, __ATOMIC_RELEASE);
+	for (;;)
+		pause();
+}
+
+/* While another process of the same user has as many. */
 static void test_own_chunks_only(void)
 {
+	int *ready = t_shared(sizeof(*ready));
 	pid_t other;
 
 	t_limit(600); /* some milliseconds each where the CPU is emulated */
-	other = t_fork(own_chunks_only, NULL);
+	other = t_fork(own_crowd, ready);
+	while (!__atomic_load_n(ready, __ATOMIC_ACQUIRE))
+		t_sleep_ns(T_MS);
 	t_in_child(own_chunks_only, NULL);
-	t_wait(other);
+	kill(other, SIGKILL);
+	waitpid(other, NULL, 0);
 }
 
 /* The iterator of another process: of one that never asked, and of one that did. */

@@ -88,8 +88,7 @@ static void all_turn(struct witness *w, int state, uint64_t since, double at_mos
 /* Ended by the signal and started again, with one client that spins and one that mostly sleeps. */
 static void test_restart(int sig, const char *option)
 {
-	struct witness *w =
-		mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct witness *w = t_shared(2 * sizeof(*w));
 	uint64_t since = t_mono_ns(), epochs[2];
 	pid_t pids[2];
 
@@ -113,7 +112,6 @@ static void test_restart(int sig, const char *option)
 		t_wait(pids[i]);
 		CHECK(!w[i].wrong, "a difference across services was a number");
 	}
-	munmap(w, PAGE);
 }
 
 /* Restarted so fast that the client never sees an error: then it sees another epoch. */

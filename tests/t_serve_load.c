@@ -296,8 +296,7 @@ static void attacker(void *arg)
 /* A second of it, by two processes. */
 static void test_attack(void (*once)(void))
 {
-	struct attack *a =
-		mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct attack *a = t_shared(sizeof(*a));
 	unsigned long long rss = service_status("\nVmRSS:"), rss_after;
 	int fds = service_fds(), fds_after;
 	uint64_t ns[30];
@@ -321,7 +320,6 @@ static void test_attack(void (*once)(void))
 	      quantile_us(ns, 30, 0.9));
 	CHECK(fds_after <= fds + 8, "%d descriptors, before %d", fds_after, fds);
 	CHECK(rss_after <= rss + 4096, "%llu kB, before %llu", rss_after, rss);
-	munmap(a, PAGE);
 }
 
 /*
@@ -439,8 +437,7 @@ static void first_of_process(void *arg)
 
 static void test_first_while_others(void)
 {
-	uint64_t *took =
-		mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint64_t *took = t_shared(sizeof(*took));
 	pid_t other = t_fork(registers_many, NULL);
 	uint64_t ns[25];
 
@@ -453,7 +450,6 @@ static void test_first_while_others(void)
 	       quantile_us(ns, 25, 0.5), quantile_us(ns, 25, 1));
 	CHECK(quantile_us(ns, 25, 0.5) < 8000, "%.1f us: as long as a grace period",
 	      quantile_us(ns, 25, 0.5));
-	munmap(took, PAGE);
 }
 
 /* All of it given back: only what is kept ready is left. */

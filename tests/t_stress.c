@@ -343,10 +343,7 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "executed"))
 		return csf_thread_snap(&s) != 0 || s.p.tid != (unsigned int)getpid();
 	self = argv[0];
-	stress = mmap(NULL, sizeof(*stress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (stress == MAP_FAILED)
-		return 1;
+	stress = t_shared(sizeof(*stress));
 	TEST("release orders")
 		test_stress();
 	return t_done("t_stress");

@@ -540,16 +540,6 @@ static void test_stopped(int traced)
 	t_wait(pid);
 }
 
-static struct kid *kid_page(void)
-{
-	struct kid *k =
-		mmap(NULL, sizeof(*k), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	if (k == MAP_FAILED)
-		t_die("mmap: %s", strerror(errno));
-	return k;
-}
-
 static void spinning_child(void *arg)
 {
 	struct kid *k = arg;
@@ -581,7 +571,7 @@ static void put(const char *dir, const char *name, const char *value)
  */
 static void freeze(const char *dir, const char *file, const char *on, const char *off, int bucket)
 {
-	struct kid *k = kid_page();
+	struct kid *k = t_shared(sizeof(*k));
 	char pid_text[16], letter;
 	pid_t pid;
 
