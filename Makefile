@@ -49,7 +49,7 @@ check: ## unit tests, then the module in a 6.1 guest and in an instruction-count
 	@tests/check.sh unit bookworm icount
 
 check-all: ## lint, check, a 7.x kernel and a 5.x one, BPF here and in a guest, the virtme-ng way, packages, and the test harness itself
-	@tests/check.sh --total packages+lint+unit+arm64 bookworm icount newest bpf bpf_guest watch_guest oldest virtme harness
+	@tests/check.sh --total packages+harness+icount lint unit arm64 bookworm newest bpf bpf_guest watch_guest oldest virtme
 
 vm: ## all tests in a guest with the running kernel, or KREL=, where it can be had
 	@tests/vm.sh

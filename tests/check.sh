@@ -8,8 +8,8 @@
 # nothing depends on time.
 #
 # lint: faults that show without running anything. unit: what runs in user space. bookworm: the module on Linux 6.1.
-# icount: on 6.1 with a clock that counts instructions. newest: on the newest kernel of tests/debian/KERNELS.
-# virtme: through virtme-ng, with the running kernel, or KREL=, or 6.1. bpf: the BPF service and the commands that
+# icount: both writers on 6.1 with a clock that counts instructions. newest: the module on the newest kernel of
+# tests/debian/KERNELS. virtme: through virtme-ng, with the running kernel, or KREL=, or a little on 6.1. bpf: the BPF service and the commands that
 # watch on this machine, as root. bpf_guest: the service on 6.1. watch_guest: those commands on 6.1. oldest: those
 # commands on the oldest kernel of tests/debian/KERNELS. arm64: it compiles there. harness: guests that misbehave must
 # be noticed. packages: those for Debian, in a guest with systemd.
@@ -33,8 +33,11 @@ stage_unit() {
 }
 stage_bookworm() { tests/debian/run.sh bookworm; }
 stage_icount() {
+	local status=0
 	# shellcheck disable=SC2046 # a list
-	ICOUNT=1 tests/debian/run.sh bookworm $(make -s --no-print-directory list-timed-tests)
+	ICOUNT=1 tests/debian/run.sh bookworm $(make -s --no-print-directory list-timed-tests) || status=1
+	WRITER=bpf ICOUNT=1 tests/debian/run.sh bookworm cpu thread wakeup || status=1
+	return "$status"
 }
 # With a trusted TSC, as bookworm's guest goes without.
 stage_newest() { APPEND="tsc=reliable ${APPEND:-}" tests/debian/run.sh "$(suites_by_kernel | tail -n 1)"; }
@@ -56,7 +59,6 @@ stage_bpf_guest() {
 	WRITER=bpf tests/debian/run.sh bookworm || status=1
 	# where others in task storage get in the way
 	WRITER=bpf APPEND=preempt=full tests/debian/run.sh bookworm storage || status=1
-	WRITER=bpf ICOUNT=1 tests/debian/run.sh bookworm cpu thread wakeup || status=1
 	return "$status"
 }
 stage_watch_guest() { WRITER=none tests/debian/run.sh bookworm; }
@@ -65,12 +67,13 @@ stage_harness() { tests/harness.sh; }
 stage_packages() { tests/packages.sh; }
 
 stage_virtme() {
-	local release=${KREL:-$(uname -r)}
+	local release=${KREL:-$(uname -r)} tests=
 	command -v vng >/dev/null || { echo "skip virtme-ng: it is not installed"; return 0; }
 	if [ -z "${KREL:-}" ] && [ ! -e "/lib/modules/$release/build/Makefile" ]; then
-		release=$(guest_release bookworm)
+		release=$(guest_release bookworm) tests="cpu thread life" # all others have been run on it
 	fi
-	KREL=$release tests/vm.sh
+	# shellcheck disable=SC2086 # a list
+	KREL=$release tests/vm.sh $tests
 }
 
 suites_by_kernel() { awk '!/^#/ && $4 == "amd64" { print $5, $1 }' tests/debian/KERNELS | sort -V | cut -d ' ' -f 2; }

@@ -2,8 +2,6 @@
 /* csf cswitch: its counts are the kernel's, of tasks that stay and of those that come and go. */
 #include "t_count.h"
 
-#define WINDOW 10 /* seconds */
-
 static void *sleeps(void *arg)
 {
 	for (;;)
@@ -74,7 +72,7 @@ static void same(const struct t_csf *c, const struct counts *a, const struct cou
 }
 
 /* Frozen at both edges, so that nothing moves while either looks. */
-static void frozen(const char *options)
+static void frozen(const char *options, unsigned int seconds)
 {
 	struct counts before[T_MAX_THREADS], after[T_MAX_THREADS];
 	unsigned long long sum = 0;
@@ -90,13 +88,13 @@ static void frozen(const char *options)
 	t_wait_threads(pid, 13);
 	t_cgroup_freeze(&g, 1);
 	n = read_counts(pid, before);
-	snprintf(command, sizeof(command), "cswitch %d -T --json%s", WINDOW, options);
+	snprintf(command, sizeof(command), "cswitch %u -T --json%s", seconds, options);
 	t_csf_start(&c, command);
 	began = t_mono_ns(); /* a little later than the window */
 	t_cgroup_freeze(&g, 0);
-	t_sleep_ns((WINDOW - 3) * T_SEC);
+	t_sleep_ns((seconds - 3) * T_SEC);
 	t_cgroup_freeze(&g, 1);
-	CHECK(t_mono_ns() - began < (WINDOW - 1) * T_SEC, "freezing took until after the window");
+	CHECK(t_mono_ns() - began < (seconds - 1) * T_SEC, "freezing took until after the window");
 	t_csf_finish(&c);
 	CHECK(read_counts(pid, after) == n, "threads came or went");
 	for (i = 0; i < n; i++) {
@@ -381,9 +379,9 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "--sleep"))
 		return sleep_and_end(atoi(argv[2]));
 	TEST("frozen at both edges: the same as /proc")
-		frozen("");
+		frozen("", 10);
 	TEST("frozen, without BTF")
-		frozen(" --no-btf");
+		frozen(" --no-btf", 5);
 	TEST("children that ended: the same as wait4()")
 		children("");
 	TEST("execve() by a thread")

@@ -2,8 +2,6 @@
 /* csf migrate: its counts are the kernel's, and the pairs of CPUs add up to them. */
 #include "t_count.h"
 
-#define WINDOW 10 /* seconds */
-
 /* From CPU to CPU, by force; the scheduler may add moves of its own. */
 static void *wanders(void *arg)
 {
@@ -90,9 +88,9 @@ static void topology_makes_sense(const struct t_csf *c, unsigned long long sum)
 }
 
 /* Takes a CPU out and puts it back, again and again: all on it have to move. */
-static void unplug(void)
+static void unplug(unsigned int seconds)
 {
-	uint64_t end = t_mono_ns() + WINDOW / 2 * T_SEC; /* each time takes long in some guests */
+	uint64_t end = t_mono_ns() + seconds / 2 * T_SEC; /* each time takes long in some guests */
 
 	while (t_mono_ns() < end) {
 		if (t_write("/sys/devices/system/cpu/cpu1/online", "0"))
@@ -103,9 +101,9 @@ static void unplug(void)
 	}
 }
 
-static void let_run(void)
+static void let_run(unsigned int seconds)
 {
-	t_sleep_ns((WINDOW - 3) * T_SEC);
+	t_sleep_ns((seconds - 3) * T_SEC);
 }
 
 /* Read while frozen, before and after each edge. */
@@ -159,8 +157,8 @@ static void compare(const struct t_csf *c, const struct readings *r, int n)
 	t_note("%d threads, %llu migrations, no difference; %d moved while frozen", n, sum, moved);
 }
 
-static void frozen(const char *options, void (*process)(void *), int threads,
-		   void (*meanwhile)(void))
+static void frozen(const char *options, unsigned int seconds, void (*process)(void *), int threads,
+		   void (*meanwhile)(unsigned int seconds))
 {
 	static struct readings r;
 	struct t_cgroup g;
@@ -174,15 +172,16 @@ static void frozen(const char *options, void (*process)(void *), int threads,
 	t_wait_threads(pid, threads);
 	t_cgroup_freeze(&g, 1);
 	read_counts(pid, r.before[0]);
-	snprintf(command, sizeof(command), "migrate %d -T --json -c %s%s", WINDOW, g.path, options);
+	snprintf(command, sizeof(command), "migrate %u -T --json -c %s%s", seconds, g.path,
+		 options);
 	t_csf_start(&c, command);
 	began = t_mono_ns(); /* a little later than the window */
 	read_counts(pid, r.before[1]);
 	t_cgroup_freeze(&g, 0);
-	meanwhile();
+	meanwhile(seconds);
 	t_cgroup_freeze(&g, 1);
 	read_counts(pid, r.after[0]);
-	CHECK(t_mono_ns() - began < (WINDOW - 1) * T_SEC, "freezing took until after the window");
+	CHECK(t_mono_ns() - began < (seconds - 1) * T_SEC, "freezing took until after the window");
 	t_csf_finish(&c);
 	t_csf_complete(&c);
 	CHECK(read_counts(pid, r.after[1]) == threads, "threads came or went");
@@ -344,12 +343,12 @@ static void leaves_nothing(void)
 int main(void)
 {
 	TEST("frozen at both edges: the same as /proc")
-		frozen("", busy_process, 10, let_run);
+		frozen("", 10, busy_process, 10, let_run);
 	TEST("frozen, without task storage")
-		frozen(" --force-hash", busy_process, 10, let_run);
+		frozen(" --force-hash", 5, busy_process, 10, let_run);
 	if (t_in_guest()) /* not on a machine that others use */
 		TEST("CPUs that come and go")
-			frozen("", light_process, 8, unplug);
+			frozen("", 10, light_process, 8, unplug);
 	TEST("each wakeup counts once")
 		wakeups("");
 	TEST("each wakeup counts once, without task storage")

@@ -384,7 +384,7 @@ static void crowds(void)
 			if (!i && !strcmp(best(), "--ns"))
 				t_skip("this kernel has no BTF");
 			else
-				crowd(ways[i], t_in_guest() ? 3000 : 100000);
+				crowd(ways[i], t_in_guest() ? 3000 : 30000);
 		}
 	}
 }

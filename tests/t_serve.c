@@ -231,19 +231,19 @@ static int count_pages(int fd, uint32_t size)
 	return n;
 }
 
-/* Asks for each number that there can be. */
+/* Asks for each number that there can be; where the CPU is emulated, for each that is given out first. */
 static void own_chunks_only(void *arg)
 {
 	static struct crowd c;
 	pthread_t threads[30];
-	int sock, pages = 0, chunks = 0;
+	int sock, pages = 0, chunks = 0, step = t_in_guest() ? 13 : 1;
 	struct csf_reply r;
 
 	(void)arg;
 	become(ALICE);
 	crowd_start(&c, threads);
 	sock = csf_service_connect_(csf_service_until_());
-	for (uint32_t i = 0; i < 16384 + 3; i++) {
+	for (uint32_t i = 0; i < 16384 + 3; i += i < 1024 ? 1 : step) {
 		int fds[2], n = ask_service(sock, CSF_REQ_CHUNK, i, &r, fds);
 
 		CHECK(n >= 0 || errno == EACCES, "chunk %u: %s", i, strerror(errno));
