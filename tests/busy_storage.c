@@ -18,6 +18,7 @@ static struct busy_storage_bpf *start(bool preemptible)
 	if (!skel)
 		return NULL;
 	bpf_program__set_autoload(skel->progs.busy_sleep, preemptible);
+	skel->rodata->create_anywhere = !preemptible;
 	if (!busy_storage_bpf__load(skel) && !busy_storage_bpf__attach(skel))
 		return skel;
 	busy_storage_bpf__destroy(skel);

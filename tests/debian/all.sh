@@ -5,10 +5,11 @@
 #	tests/debian/all.sh [NAME[:WRITER]...]
 #	tests/debian/all.sh --list
 #
-# NAME is a line of tests/debian/KERNELS, WRITER module, bpf or none (the commands that watch); without, all that KERNELS has.
-# One guest at a time, of tests that take five minutes at most. What passed is kept in build/debian/results and
-# not run again until sources or the kernel change, so an interrupted run goes on where it was; AGAIN=1 runs
-# everything. --list prints what there is. The table is made from what is kept: of a run that failed to start there is a line as well.
+# NAME is a line of tests/debian/KERNELS, WRITER module, bpf or none (the commands that watch); without, all that
+# KERNELS has. One guest at a time, of tests that take five minutes at most (tests/Makefile has the lists). What passed
+# is kept in build/debian/results and not run again until sources or the kernel change, so an interrupted run goes on
+# where it was; AGAIN=1 runs everything. --list prints what there is. The table is made from what is kept: of a run
+# that failed to start there is a line as well.
 #
 # Environment as for tests/debian/run.sh. CSF_STRESS_SECONDS=10 is how long the stress test may take.
 set -u
@@ -32,10 +33,7 @@ wanted() { # ARGUMENT...: pairs, NAME standing for all of its own
 }
 
 tests_for() { # WRITER
-	case $1 in
-	module) make -s --no-print-directory -C "$top" list-matrix-tests ;;
-	*) make -s --no-print-directory -C "$top" "list-$1-tests" ;;
-	esac
+	make -s --no-print-directory -C "$top" "list-matrix-$1-tests"
 }
 
 sources() { # in one word; what a guest is made of
