@@ -6,6 +6,7 @@
 #include <bpf/btf.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 bool csf_has_symbol(const char *name)
@@ -55,11 +56,18 @@ bool csf_storage_dependable(void)
 	return !csf_kernel_before(6, 2) || csf_has_symbol("bpf_task_storage_get_recur");
 }
 
+static bool kernel_is_realtime(void)
+{
+	struct utsname u;
+
+	return !uname(&u) && strstr(u.version, "PREEMPT_RT");
+}
+
 /*
  * 6.4 takes it from BPF's own allocator; kmalloc() may wake kswapd, which takes the lock of a run
- * queue.
+ * queue. With PREEMPT_RT that allocator has nothing to give in many a wakeup (seen on 7.3).
  */
 bool csf_storage_in_scheduler(void)
 {
-	return !csf_kernel_before(6, 4);
+	return !csf_kernel_before(6, 4) && !kernel_is_realtime();
 }

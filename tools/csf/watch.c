@@ -237,13 +237,20 @@ static uint64_t window_end(const struct csf_watch *w)
 	return w->over_ns && w->over_ns < end ? w->over_ns : end;
 }
 
+static bool can_rewrite_line(void)
+{
+	const char *term = getenv("TERM");
+
+	return isatty(STDERR_FILENO) && !(term && !strcmp(term, "dumb"));
+}
+
 static void show_progress(const struct csf_watch *w, uint64_t now, uint64_t end)
 {
-	static int tty = -1;
+	static int shown = -1;
 
-	if (tty < 0)
-		tty = isatty(STDERR_FILENO);
-	if (!tty)
+	if (shown < 0)
+		shown = can_rewrite_line();
+	if (!shown)
 		return;
 	if (!now)
 		fprintf(stderr, "\r\033[K");
