@@ -83,6 +83,19 @@ closed_pipe() {
 	[ ! -s "$tmp/err" ]
 }
 
+# On a terminal, unless that cannot go back in a line; and a pipe is none.
+progress_is() { # 0|1 TERMINAL
+	exits 0 env TERM="$2" script -qec "$csf $tool 1" /dev/null || return
+	why="TERM=$2: $(grep -c watching "$tmp/out") lines with progress"
+	[ "$(grep -c watching "$tmp/out")" = "$1" ]
+}
+
+progress() {
+	progress_is 1 xterm && progress_is 0 dumb && exits 0 "$csf" "$tool" 1 || return
+	why="it says '$(cat "$tmp/err")'"
+	[ ! -s "$tmp/err" ]
+}
+
 vanished() {
 	sleep 0.7 &
 	complains 0 "has ended" "$csf" "$1" -p $! 5
@@ -140,6 +153,7 @@ for tool in cswitch migrate runqlat; do
 	check "$tool: a full disk" full_disk $tool
 	check "$tool: a closed pipe" closed_pipe $tool
 	check "$tool: the process ends" vanished $tool
+	check "$tool: progress" progress
 done
 check "cswitch: in a PID namespace" in_namespace cswitch
 check "migrate: in a PID namespace" in_namespace migrate
