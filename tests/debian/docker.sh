@@ -11,7 +11,8 @@ set -eu
 top=$(realpath "$(dirname "$0")"/../..)
 . "$top"/scripts/say.sh
 image=ubuntu:24.04 # GitHub's runner
-passed_on="VM_DEBUG VM_TIMEOUT ICOUNT WRITER APPEND ACCEL VM_CPUS VM_MEMORY VM_DISK_IOPS MIRROR MIRROR_SECURITY CHECK"
+passed_on="VM_DEBUG VM_TIMEOUT ICOUNT WRITER APPEND ACCEL VM_CPUS VM_MEMORY VM_DISK_IOPS MIRROR MIRROR_SECURITY CHECK \
+	GUEST_ENVIRONMENT"
 
 ! is_help "${1:-}" || usage "$0"
 [ $# -ge 1 ] || usage_error "needs a SUITE"
