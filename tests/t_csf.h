@@ -115,6 +115,14 @@ static inline unsigned long long t_json(const struct t_csf *c, const char *name)
 	return t_number(c->text, key);
 }
 
+/* What it tells of waits that are in no sample, from there to the end of its JSON. */
+static inline const char *t_discarded(const struct t_csf *c)
+{
+	const char *from = strstr(c->text, "\"open\":");
+
+	return from ? from : c->text;
+}
+
 /* What /proc has for a thread: run time and waiting in ns, and how often it ran. */
 struct t_schedstat {
 	unsigned long long ran, waited, times;
@@ -144,11 +152,19 @@ static inline unsigned long long t_switches(pid_t tid)
 	       t_number(buf, "\nnonvoluntary_ctxt_switches:");
 }
 
+/*
+ * Stopped, and off its CPU: it can be preempted between the one and the other, which takes long with PREEMPT_RT.
+ * Who asks for its system call is let wait for that by the kernel.
+ */
 static inline void t_freeze(pid_t pid)
 {
+	char path[64], text[256];
+
 	kill(pid, SIGSTOP);
 	while (t_state_letter(pid) != 'T')
 		t_sleep_ns(T_MS);
+	snprintf(path, sizeof(path), "/proc/%d/syscall", pid);
+	t_read(path, text, sizeof(text));
 }
 
 #endif /* T_CSF_H */

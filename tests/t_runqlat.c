@@ -392,8 +392,8 @@ static void storm_by_wakeup(const struct way *w)
 	discarded = t_json(&csf, "negative") + unseen;
 	CHECK(!t_json(&csf, "stale") || !t_in_guest(), "stale: %s", csf.text);
 	CHECK(!t_in_guest() || samples + discarded == switches,
-	      "%llu samples, %llu discarded, but it left a CPU %llu times", samples, discarded,
-	      switches);
+	      "%llu samples, but it left a CPU %llu times: %.300s", samples, switches,
+	      t_discarded(&csf));
 	CHECK(!t_in_guest() || unseen <= (w->kind == NO_BTF ? switches / 100 : 0),
 	      "%llu waits not seen to begin", unseen);
 	CHECK(samples <= switches + 1, "%llu samples, but it left a CPU %llu times", samples,

@@ -203,14 +203,6 @@ static void crowd_start(struct crowd *c, pthread_t *threads)
 		t_sleep_ns(T_MS);
 }
 
-static int in_my_process(unsigned int tid)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/self/task/%u", tid);
-	return !access(path, F_OK);
-}
-
 /* Every page of a chunk is unused, or one of ours. */
 static int count_pages(int fd, uint32_t size)
 {
@@ -231,17 +223,23 @@ static int count_pages(int fd, uint32_t size)
 	return n;
 }
 
-/* Asks for each number that there can be; where the CPU is emulated, for each that is given out first. */
-static void own_chunks_only(void *arg)
+/*
+ * Asks for each number that there can be; where the CPU is emulated, for each that is given out
+ * first. One of @others only has chunks.
+ */
+static void own_chunks_only(void *others)
 {
 	static struct crowd c;
 	pthread_t threads[30];
 	int sock, pages = 0, chunks = 0, step = t_in_guest() ? 13 : 1;
 	struct csf_reply r;
 
-	(void)arg;
 	become(ALICE);
 	crowd_start(&c, threads);
+	if (others) {
+		__atomic_store_n((int *)others, 1, __ATOMIC_RELEASE);
+		pause();
+	}
 	sock = csf_service_connect_(csf_service_until_());
 	for (uint32_t i = 0; i < 16384 + 3; i += i < 1024 ? 1 : step) {
 		int fds[2], n = ask_service(sock, CSF_REQ_CHUNK, i, &r, fds);
@@ -260,18 +258,6 @@ static void own_chunks_only(void *arg)
 		t_join(threads[i]);
 }
 
-static void own_crowd(void *shared)
-{
-	static struct crowd c;
-	pthread_t threads[30];
-
-	become(ALICE);
-	crowd_start(&c, threads);
-	__atomic_store_n((int *)shared, 1, __ATOMIC_RELEASE);
-	for (;;)
-		pause();
-}
-
 /* While another process of the same user has as many. */
 static void test_own_chunks_only(void)
 {
@@ -279,7 +265,7 @@ static void test_own_chunks_only(void)
 	pid_t other;
 
 	t_limit(600); /* some milliseconds each where the CPU is emulated */
-	other = t_fork(own_crowd, ready);
+	other = t_fork(own_chunks_only, ready);
 	while (!__atomic_load_n(ready, __ATOMIC_ACQUIRE))
 		t_sleep_ns(T_MS);
 	t_in_child(own_chunks_only, NULL);
@@ -428,6 +414,8 @@ static void pages_again(void *arg)
 	(void)arg;
 	become(ALICE);
 	t_join(t_go(try_once, &first));
+	while (in_my_process(first.page.tid)) /* its page is free shortly before */
+		t_sleep_ns(T_MS);
 	t_join(t_go(try_once, &second));
 	CHECK(first.t.chunk == second.t.chunk && first.t.slot == second.t.slot,
 	      "page %u of chunk %u, then %u of %u", first.t.slot, first.t.chunk, second.t.slot,

@@ -283,6 +283,14 @@ static inline void become(uid_t uid)
 
 /* The protocol, one step at a time */
 
+static inline int in_my_process(unsigned int tid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%u", tid);
+	return !access(path, F_OK);
+}
+
 static inline int ask_service(int sock, uint32_t type, uint32_t arg, struct csf_reply *r, int *fds)
 {
 	return csf_service_ask_(sock, csf_service_until_(), type, arg, r, fds);
