@@ -207,12 +207,21 @@ static void nothing_left(void)
 	CHECK(count_programs() <= before, "%d programs, %d after", before, count_programs());
 }
 
-/* Who waits long because of whom, and when. */
+static int occurs(const char *text, const char *what)
+{
+	int n = 0;
+
+	for (; (text = strstr(text, what)); text += strlen(what))
+		n++;
+	return n;
+}
+
+/* Who waits long because of whom, and when; never because of itself. */
 static void over(void)
 {
 	pid_t a = t_fork(spin, NULL), b = t_fork(spin, NULL);
 	unsigned long long from, to;
-	char number[16];
+	char number[32];
 
 	snprintf(number, sizeof(number), "%d", a);
 	CHECK(!t_csf(&csf, "runqlat", "--json", "-t", number, "--over", "500", "1", best()),
@@ -226,6 +235,9 @@ static void over(void)
 	CHECK(t_json(&csf, "tid") == (unsigned long long)a, "of TID %llu, not %d",
 	      t_json(&csf, "tid"), a);
 	CHECK(to < t_mono_ns() && to > t_mono_ns() - 10 * T_SEC, "at %llu", to);
+	snprintf(number, sizeof(number), "\"tid\":%d,", a);
+	CHECK(occurs(csf.text, number) == occurs(csf.text, "\"event\":\"wait\""),
+	      "it ran while it waited: %.300s", csf.text);
 	snprintf(number, sizeof(number), "%d", b);
 	CHECK(!t_in_guest() || strstr(csf.text, number), "%s did not run: %.300s", number,
 	      csf.text);

@@ -208,7 +208,7 @@ int BPF_PROG(csf_wake_switch, bool preempt, struct task_struct *prev, struct tas
 	if (next->pid)
 		end_wait(next, now);
 	if (over_ns)
-		remember_switch(next->pid, next->comm);
+		remember_switch(next->pid, next->comm, now);
 	return 0;
 }
 
@@ -296,7 +296,7 @@ static __always_inline int queue_switch(struct task_struct *prev, struct task_st
 	else if (queued && wanted(next))
 		queued_until_now(next, groups ? rq_of(next) : bpf_this_cpu_ptr(&runqueues), queued);
 	if (over_ns)
-		remember_switch(next->pid, next->comm);
+		remember_switch(next->pid, next->comm, 0);
 	return 0;
 }
 

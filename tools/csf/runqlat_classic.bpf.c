@@ -103,7 +103,7 @@ int csf_switch(void *ctx)
 	if (wanted(next))
 		end_wait(next, comm, now);
 	if (over_ns)
-		remember_switch(next, comm);
+		remember_switch(next, comm, now);
 	return 0;
 }
 

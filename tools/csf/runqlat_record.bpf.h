@@ -101,8 +101,8 @@ static __always_inline __u32 record(__u64 ns)
 	return slot;
 }
 
-/* At each switch, after what show_slow() may have to say of the last ones. */
-static __always_inline void remember_switch(__u32 tid, const char *comm)
+/* At each switch, after what show_slow() may have to say of the last ones; @now is 0 if it is not known. */
+static __always_inline void remember_switch(__u32 tid, const char *comm, __u64 now)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct history *h = bpf_map_lookup_elem(&histories, &cpu);
@@ -111,7 +111,7 @@ static __always_inline void remember_switch(__u32 tid, const char *comm)
 	if (!h)
 		return;
 	ran = &h->ran[h->next++ % HISTORY];
-	ran->from_ns = bpf_ktime_get_ns();
+	ran->from_ns = now ? now : bpf_ktime_get_ns();
 	ran->tid = tid;
 	bpf_probe_read_kernel_str(ran->comm, sizeof(ran->comm), comm);
 }
