@@ -26,8 +26,7 @@ static int find_fields(struct csf_records *r)
 	if (r->prev_pid && r->prev_state && r->next_pid && r->next_comm && r->woken_pid &&
 	    r->freed_pid)
 		return 0;
-	fprintf(stderr, "csf: this kernel has no BTF, and its tracepoints cannot be read: mount "
-			"tracefs at /sys/kernel/tracing\n");
+	csf_format_explain();
 	return CSF_EXIT_FAIL;
 }
 

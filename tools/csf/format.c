@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "format.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +17,23 @@ static FILE *open_format(const char *event)
 	for (i = 0; !f && i < 2; i++) {
 		snprintf(path, sizeof(path), "%s/events/sched/%s/format", places[i], event);
 		f = fopen(path, "re");
+		if (!f && errno == EACCES)
+			break; /* which is the reason to tell */
 	}
 	return f;
+}
+
+void csf_format_explain(void)
+{
+	FILE *f = open_format("sched_switch");
+	int err = f ? 0 : errno;
+
+	if (f)
+		fclose(f);
+	fprintf(stderr, "csf: without BTF it takes the tracepoints' format files: %s\n",
+		err == EACCES ? "run it as root" :
+		err	      ? "mount tracefs at /sys/kernel/tracing" :
+				"those of this kernel are of another kind");
 }
 
 /* The field's name is the last word before the semicolon, perhaps with the length of an array. */

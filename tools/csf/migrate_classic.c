@@ -24,8 +24,7 @@ static int find_fields(struct csf_migrate_records *r)
 	r->freed_pid = csf_format_offset("sched_process_free", "pid", 4);
 	if (r->woken_pid && r->moved_pid && r->moved_from && r->moved_to && r->freed_pid)
 		return 0;
-	fprintf(stderr, "csf: this kernel has no BTF, and its tracepoints cannot be read: mount "
-			"tracefs at /sys/kernel/tracing\n");
+	csf_format_explain();
 	return CSF_EXIT_FAIL;
 }
 
