@@ -64,16 +64,21 @@ usage() {
 			complains 1 "No such file" "$csf" $tool -c /nowhere 1 &&
 			complains 2 "cgroup v2" "$csf" $tool -c /tmp 1 || return
 	done
+	complains 2 "only one of PID and --pid" "$csf" runqlat -p 1 1 2
 }
 
 unprivileged() {
-	complains 1 "root" setpriv --reuid 61001 --regid 61001 --clear-groups "$csf" "$1" 1
+	complains 1 "root" setpriv --reuid 61001 --regid 61001 --clear-groups "$csf" "$1" 1 || return
+	[ "$1" = cswitch ] || # makes do with /proc
+		complains 1 "root" setpriv --reuid 61001 --regid 61001 --clear-groups "$csf" "$1" --no-btf 1
 }
 
-# What was counted comes out on stderr then.
+# What was counted comes out on stderr then, and counting ends.
 full_disk() {
 	# shellcheck disable=SC2016 # the inner shell's
-	complains 1 "here is the report" bash -c '"$0" "$1" 1 >/dev/full' "$csf" "$1"
+	complains 1 "here is the report" timeout 20 bash -c '"$0" "$@" >/dev/full' "$csf" "$@" || return
+	why="it says so $(grep -c "here is the report" "$tmp/err") times"
+	[ "$(grep -c "here is the report" "$tmp/err")" = 1 ]
 }
 
 closed_pipe() {
@@ -150,13 +155,14 @@ attachments() { # COMMAND WANTED...: and nothing else
 for tool in cswitch migrate runqlat; do
 	check "$tool: the examples of its page" examples $tool
 	check "$tool: unprivileged" unprivileged $tool
-	check "$tool: a full disk" full_disk $tool
+	check "$tool: a full disk" full_disk $tool -i 1
 	check "$tool: a closed pipe" closed_pipe $tool
 	check "$tool: the process ends" vanished $tool
 	check "$tool: progress" progress
 done
 check "cswitch: in a PID namespace" in_namespace cswitch
 check "migrate: in a PID namespace" in_namespace migrate
+check "runqlat: a full disk, for --over" full_disk runqlat --over 1
 check "usage" usage
 check "JSON" json
 # task: the walk over all tasks

@@ -56,7 +56,7 @@ static int print_help(void)
 	size_t i;
 
 	puts("Usage: csfcat COMMAND [ARGUMENT]\n"
-	     "Print what coarse_stat_fs, mounted on " CSF_MOUNT_POINT ", says.\n");
+	     "Print pages of the module, mounted on " CSF_MOUNT_POINT ", or of csf-serve.\n");
 	for (i = 0; i < NR_COMMANDS; i++)
 		printf("  %-5s%-7s  %s\n", commands[i].name, commands[i].arg ? commands[i].arg : "",
 		       commands[i].help);

@@ -44,6 +44,8 @@ static error_t parse_argument(struct argp_state *state, char *arg, struct csf_wa
 		w->seconds = csf_number(arg, "SECONDS", 1, 1u << 30);
 		return 0;
 	case 1:
+		if (w->pid)
+			argp_error(state, "only one of PID and --pid");
 		w->pid = csf_number(arg, "PID", 1, 1u << 22);
 		return 0;
 	default:

@@ -30,7 +30,7 @@ static const struct argp_option options[] = {
 	  "Compare with the kernel's own counters; fail if too far off", 0 },
 	{ "stats", OPT_STATS, NULL, 0, "Say what watching cost", 0 },
 	{ "max-tasks", OPT_TASKS, "N", 0,
-	  "Tasks that can be followed on a kernel without task storage (default: 65536)", 0 },
+	  "Room for so many rows, and for tasks without task storage (default: 65536)", 0 },
 	{ "ready-fd", OPT_READY, "FD", 0,
 	  "Write a byte to this descriptor when the first window begins", 0 },
 	{ "no-btf", OPT_NO_BTF, NULL, 0, "Watch as on a kernel without BTF (for tests)", 0 },
@@ -298,7 +298,8 @@ void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also)
 			break;
 		if (also && fds[2].revents)
 			also->handle(also->arg);
-		w->stopped = fds[0].revents || task_ended(w, fds[1].revents);
+		if (fds[0].revents || task_ended(w, fds[1].revents))
+			w->stopped = true;
 	}
 	show_progress(w, 0, 0);
 	w->ended_ns = now;
@@ -327,17 +328,22 @@ FILE *csf_report_begin(void)
 	return stderr;
 }
 
+/* Nothing is lost, and nothing more is measured for nobody. */
 void csf_report_end(struct csf_watch *w, FILE *report)
 {
+	static bool told;
+
 	if (report == stderr)
 		return;
 	if (fclose(report) || fwrite(report_text, 1, report_size, stdout) != report_size ||
 	    fflush(stdout)) {
-		fprintf(stderr, "csf: cannot write to standard output: %s; here is the report\n",
-			strerror(errno));
+		if (!told)
+			fprintf(stderr,
+				"csf: cannot write to standard output: %s; here is the report\n",
+				strerror(errno));
 		fwrite(report_text, 1, report_size, stderr);
 		clearerr(stdout);
-		w->failed = true;
+		told = w->failed = w->stopped = true;
 	}
 	free(report_text);
 }
