@@ -279,6 +279,15 @@ static inline void t_spin_ns(uint64_t ns)
 		t_work();
 }
 
+/* How often the calling thread has blocked, by the kernel's count. */
+static inline long t_blocks(void)
+{
+	struct rusage ru;
+
+	getrusage(RUSAGE_THREAD, &ru);
+	return ru.ru_nvcsw;
+}
+
 /* Busy until this much time has passed. */
 static inline void t_spin_wall_ns(uint64_t ns)
 {
