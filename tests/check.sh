@@ -9,10 +9,10 @@
 #
 # lint: faults that show without running anything. unit: what runs in user space. bookworm: the module on Linux 6.1.
 # icount: both writers on 6.1 with a clock that counts instructions. newest: the module on the newest kernel of
-# tests/debian/KERNELS. virtme: through virtme-ng, with the running kernel, or KREL=, or a little on 6.1. bpf: the BPF service and the commands that
-# watch on this machine, as root. bpf_guest: the service on 6.1. watch_guest: those commands on 6.1. oldest: those
-# commands on the oldest kernel of tests/debian/KERNELS. arm64: it compiles there. harness: guests that misbehave must
-# be noticed. packages: those for Debian, in a guest with systemd.
+# tests/debian/KERNELS. virtme: through virtme-ng, with the running kernel, or KREL=, or a little on 6.1. bpf: the BPF
+# service and the commands that watch on this machine, as root. bpf_guest: the service on 6.1. watch_guest: those
+# commands on 6.1. oldest: those commands on the oldest kernel of tests/debian/KERNELS. arm64: it compiles there.
+# harness: guests that misbehave must be noticed. packages: those for Debian, in a guest with systemd.
 #
 # The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
 # "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
