@@ -211,13 +211,15 @@ static void nice_spin(void *arg)
 static void outweighed(const struct way *w)
 {
 	pid_t light, heavy;
+	double part;
 
 	light = t_fork(nice_spin, NULL);
 	heavy = t_fork(spin, NULL);
 	t_sleep_ns(50 * T_MS);
-	part_waited(w, light);
+	part = part_waited(w, light);
 	end(light);
 	end(heavy);
+	CHECK(part > 0.5 || hidden(), "nice 19 waits %.3f of the time", part);
 }
 
 #define CGROUP "/tmp/t_runqlat_cgroup"
