@@ -222,20 +222,28 @@ static void outweighed(const struct way *w)
 	CHECK(part > 0.5 || hidden(), "nice 19 waits %.3f of the time", part);
 }
 
-#define CGROUP "/tmp/t_runqlat_cgroup"
+static char cgroup_root[32];
+
+static const char *in_cgroup(const char *name)
+{
+	static char path[128];
+
+	snprintf(path, sizeof(path), "%s/%s", cgroup_root, name);
+	return path;
+}
 
 static int make_group(pid_t pid)
 {
 	char number[16];
 
-	mkdir(CGROUP, 0700);
-	if (mount("cgroup2", CGROUP, "cgroup2", 0, NULL) ||
-	    t_write(CGROUP "/cgroup.subtree_control", "+cpu") ||
-	    (mkdir(CGROUP "/t_runqlat", 0700) && errno != EEXIST) ||
-	    t_write(CGROUP "/t_runqlat/cpu.max", "20000 100000"))
+	snprintf(cgroup_root, sizeof(cgroup_root), "/tmp/csf-t-XXXXXX");
+	if (!mkdtemp(cgroup_root) || mount("cgroup2", cgroup_root, "cgroup2", 0, NULL) ||
+	    t_write(in_cgroup("cgroup.subtree_control"), "+cpu") ||
+	    (mkdir(in_cgroup("t_runqlat"), 0700) && errno != EEXIST) ||
+	    t_write(in_cgroup("t_runqlat/cpu.max"), "20000 100000"))
 		return -1;
 	snprintf(number, sizeof(number), "%d", pid);
-	return t_write(CGROUP "/t_runqlat/cgroup.procs", number);
+	return t_write(in_cgroup("t_runqlat/cgroup.procs"), number);
 }
 
 /* A quota of 20 ms in 100: the other 80 are waiting. */
@@ -250,9 +258,9 @@ static void throttled(const struct way *w)
 	else
 		t_skip("there is no cgroup of version 2 with quotas of CPU");
 	end(pid);
-	rmdir(CGROUP "/t_runqlat");
-	umount(CGROUP);
-	rmdir(CGROUP);
+	rmdir(in_cgroup("t_runqlat"));
+	umount(cgroup_root);
+	rmdir(cgroup_root);
 	if (made)
 		return;
 	t_note("a quota of 0.2 waits %.3f of the time", part);

@@ -600,17 +600,20 @@ static void freeze(const char *dir, const char *file, const char *on, const char
 
 static void test_frozen(const char *type, const char *options, int bucket)
 {
-	const char *root = "/tmp/t_thread.cgroup";
+	char root[] = "/tmp/csf-t-XXXXXX", dir[32];
 
-	mkdir(root, 0755);
+	if (!mkdtemp(root))
+		t_die("mkdtemp: %s", strerror(errno));
 	if (mount("none", root, type, 0, options)) {
 		t_skip("no %s %s: %s", type, options ? options : "", strerror(errno));
+		rmdir(root);
 		return;
 	}
+	snprintf(dir, sizeof(dir), "%s/t", root);
 	if (options)
-		freeze("/tmp/t_thread.cgroup/t", "freezer.state", "FROZEN", "THAWED", bucket);
+		freeze(dir, "freezer.state", "FROZEN", "THAWED", bucket);
 	else
-		freeze("/tmp/t_thread.cgroup/t", "cgroup.freeze", "1", "0", bucket);
+		freeze(dir, "cgroup.freeze", "1", "0", bucket);
 	umount2(root, MNT_DETACH);
 	rmdir(root);
 }
