@@ -48,6 +48,10 @@ each() { # COMMAND...: on each file of stdin, as many at a time as there are CPU
 	xargs -r -d '\n' -P "$(nproc)" -n 1 "$@"
 }
 
+quiet_make() { # TARGET...
+	make -s --no-print-directory -j "$(nproc)" "$@"
+}
+
 check_format() { files '*.[ch]' '*.cc' | xargs -d '\n' "$(tool clang-format)" --dry-run -Werror; }
 check_spelling() { files '*' | grep -v '^LICENSE' | xargs -d '\n' codespell -L te; } # troff's .TE
 check_workflow() {
@@ -79,8 +83,8 @@ check_man() {
 }
 
 check_user() { # apart from the others' output, which has no -Werror
-	make -s --no-print-directory B="$build"/user CFLAGS='-O2 -g -Werror' csf "$build"/user/csfcat examples tests >"$build"/user.log &&
-		make -s --no-print-directory -C tests/bench build="$top/$build"/user CFLAGS='-O2 -Werror' guest native >>"$build"/user.log
+	quiet_make B="$build"/user CFLAGS='-O2 -g -Werror' csf "$build"/user/csfcat examples tests >"$build"/user.log &&
+		quiet_make -C tests/bench build="$top/$build"/user CFLAGS='-O2 -Werror' guest native >>"$build"/user.log
 }
 
 # $1 is the file, as in sh -c.
@@ -89,7 +93,7 @@ check_tidy() {
 	local bpf='-O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -Iinclude -I. -idirafter /usr/include/x86_64-linux-gnu' status=0
 	local tidy
 	tidy=$(tool clang-tidy)
-	make -s --no-print-directory csf tests build/busy_storage >"$build"/csf.log || return # their skeletons
+	quiet_make csf tests build/busy_storage >"$build"/csf.log || return # their skeletons
 	in_user_space | each sh -c '
 		std=-std=gnu11
 		[ "${2%.cc}" = "$2" ] || std=-std=c++17
