@@ -14,8 +14,8 @@
 # commands on 6.1. oldest: those commands on the oldest kernel of tests/debian/KERNELS. arm64: it compiles there.
 # harness: guests that misbehave must be noticed. packages: those for Debian, in a guest with systemd.
 #
-# The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N skipped", by lines "ok",
-# "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
+# What failed is repeated at the end. The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N
+# skipped", by lines "ok", "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
 set -u
 top=$(realpath "$(dirname "$0")"/..)
 . "$top"/scripts/say.sh
@@ -113,6 +113,10 @@ lines() { # PATTERN: how many lines of all stages match it
 	cat "$logs"/*.log | grep -cE "$1"
 }
 
+repeat_failures() { # as STAGE: not ok ...
+	(cd "$logs" && grep -E '^not ok ' /dev/null -- *.log | sed 's/[.]log:/: /')
+}
+
 total() {
 	local passed failures skipped
 	passed=$(lines '^ok ') failures=$(lines '^not ok ') skipped=$(lines '^skip ')
@@ -143,6 +147,7 @@ for stages; do run_stages "$stages"; done
 
 status=0
 if [ -e "$logs"/failed ]; then
+	repeat_failures
 	echo "failed: $(paste -sd ' ' "$logs"/failed)"
 	status=1
 fi
