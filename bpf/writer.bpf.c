@@ -336,8 +336,18 @@ int BPF_PROG(csf_migrate, struct task_struct *p)
 	return 0;
 }
 
-static __always_inline void forget(__u32 tid, struct task_struct *p)
+static __always_inline bool is_registered(const struct csf_ref *ref)
 {
+	return ref && ref->chunk < CSF_MAX_CHUNKS;
+}
+
+/*
+ * The kernel refuses to delete (EBUSY) where that would interrupt another access on this CPU. What
+ * stays then leads to no page.
+ */
+static __always_inline void forget(struct csf_ref *ref, __u32 tid, struct task_struct *p)
+{
+	*(volatile __u32 *)&ref->chunk = CSF_MAX_CHUNKS;
 	if (use_hash)
 		bpf_map_delete_elem(&hashed_refs, &tid);
 	else
@@ -353,17 +363,17 @@ static __always_inline void give_slot(__u32 chunk, __u32 slot)
 }
 
 /* The end of a registration: the thread exits, or the program in it is replaced. */
-static __always_inline void end(struct task_struct *p, const struct csf_ref *ref, __u32 tid)
+static __always_inline void end(struct task_struct *p, struct csf_ref *ref, __u32 tid)
 {
 	struct csf_thread_page *page;
 	__u32 chunk, slot;
 
-	if (!ref)
+	if (!is_registered(ref))
 		return;
 	chunk = ref->chunk;
 	slot = ref->slot;
 	page = page_of(ref);
-	forget(tid, p);
+	forget(ref, tid, p);
 	if (page) {
 		__u64 now = not_before(bpf_ktime_get_ns(), page->last_switch_tsc);
 
@@ -454,15 +464,27 @@ static __always_inline int take_slot(struct csf_chunk *use)
 	return -1;
 }
 
-static __always_inline int remember(struct task_struct *p, const struct csf_ref *ref)
+/* Where it is kept from now on; 0 if there is no memory. */
+static __always_inline struct csf_ref *remember(struct task_struct *p, const struct csf_ref *ref)
 {
-	__u32 tid = p->pid;
 	struct csf_ref *made;
 
-	if (use_hash)
-		return (int)bpf_map_update_elem(&hashed_refs, &tid, ref, BPF_ANY);
-	made = bpf_task_storage_get(&refs, p, (void *)ref, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	return made ? 0 : -ENOMEM;
+	if (use_hash) {
+		__u32 tid = p->pid;
+
+		bpf_map_update_elem(&hashed_refs, &tid, ref, BPF_ANY);
+		made = ref_of(p);
+	} else {
+		made = bpf_task_storage_get(&refs, p, (void *)ref, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	}
+	if (made &&
+	    !is_registered(made)) { /* one that could not be deleted; the chunk leads to the page */
+		made->slot = ref->slot;
+		made->moved_asleep = ref->moved_asleep;
+		barrier();
+		*(volatile __u32 *)&made->chunk = ref->chunk;
+	}
+	return made;
 }
 
 /* Up to date again after switches that were missed. */
@@ -487,6 +509,7 @@ static __always_inline void resync(struct csf_thread_page *page, struct csf_ref 
 static __always_inline int follow(struct task_struct *p, struct csf_ref *ref, bool fresh)
 {
 	struct csf_thread_page *page = page_of(ref);
+	struct csf_ref *made;
 	int i;
 
 	if (!page)
@@ -498,20 +521,21 @@ static __always_inline int follow(struct task_struct *p, struct csf_ref *ref, bo
 			arm(page, p);
 		else
 			resync(page, ref, p);
-		if (remember(p, ref)) {
+		made = remember(p, ref);
+		if (!made) {
 			__sync_fetch_and_add(&lost[CSF_LOST_STORAGE], 1);
 			return ENOMEM;
 		}
 		if (switches == p->nvcsw + p->nivcsw)
 			return 0;
-		forget(p->pid, p);
+		forget(made, p->pid, p);
 	}
 	__sync_fetch_and_add(&lost[CSF_LOST_RACE], 1);
 	return EAGAIN;
 }
 
 /* The thread is here already; that it asks again may mean that it found its page behind. */
-static __always_inline int registered(struct task_struct *p, const struct csf_ref *known)
+static __always_inline int registered(struct task_struct *p, struct csf_ref *known)
 {
 	struct csf_thread_page *page = page_of(known);
 	struct csf_ref ref = *known;
@@ -519,7 +543,7 @@ static __always_inline int registered(struct task_struct *p, const struct csf_re
 
 	if (page && page->state == CSF_ONCPU && page->nvcsw + page->nivcsw == p->nvcsw + p->nivcsw)
 		return 0;
-	forget(p->pid, p);
+	forget(known, p->pid, p);
 	err = follow(p, &ref, 0);
 	if (err)
 		give_slot(ref.chunk, ref.slot);
@@ -540,7 +564,7 @@ static __always_inline int register_task(struct task_struct *p, struct csf_ticke
 	if (p->flags & (PF_IO_WORKER | PF_KTHREAD | PF_USER_WORKER))
 		return EPERM;
 	known = ref_of(p);
-	if (known) {
+	if (is_registered(known)) {
 		ticket->chunk = known->chunk;
 		ticket->slot = known->slot;
 		return registered(p, known);

@@ -40,7 +40,7 @@ struct csf_client {
 /* A registered thread. */
 struct csf_ref {
 	__u64 start_time; /* tells whose it is where the TID is the key */
-	__u32 chunk;
+	__u32 chunk; /* CSF_MAX_CHUNKS: it is registered no more */
 	__u32 slot;
 	__u32 moved_asleep; /* since it left its CPU: when it was queued last is not when it woke */
 	__u32 pad;
