@@ -114,9 +114,11 @@ static enum hrtimer_restart csf_cpu_tick(struct hrtimer *timer)
 	return HRTIMER_RESTART;
 }
 
+/* Not beside csf_cpu_tick(), which moves a timer that is in no queue. */
 static void csf_timer_start(void)
 {
 	lockdep_assert_held(&csf_cpu_lock);
+	hrtimer_cancel(&csf_timer);
 	hrtimer_start(&csf_timer, csf_period(), HRTIMER_MODE_REL);
 }
 
