@@ -175,11 +175,26 @@ static void give_up_admin(void)
 	syscall(SYS_capset, &header, data);
 }
 
+/* A thread maps a slot, which is a page on most machines. */
+static bool right_page_size(void)
+{
+	long size = sysconf(_SC_PAGESIZE);
+
+	if (size == CSF_PAGE_SIZE)
+		return true;
+	fprintf(stderr,
+		"csf: this kernel's pages have %ld bytes; the service takes one with pages of %d\n",
+		size, CSF_PAGE_SIZE);
+	return false;
+}
+
 int csf_load(struct csf_loaded *l, bool force_hash, bool give_up)
 {
 	int err;
 
 	memset(l, 0, sizeof(*l));
+	if (!right_page_size())
+		return -1;
 	csf_explain_begin();
 	err = load(l, force_hash);
 	if (err)
