@@ -18,9 +18,10 @@
  * the thread ends, and a forked child maps its own. Nothing here prints; errors are in errno, and a
  * snapshot that failed is one that csf_format_diff() refuses.
  *
- * Shared libraries: the cpu page and one page of bookkeeping of a library that uses this header
- * stay mapped after dlclose(). With -fPIC on glibc, each such library takes about 100 bytes of
- * static TLS, of which glibc keeps some for dlopen(): enough for some twenty of them.
+ * Shared libraries: after dlclose() of one that uses this header, the cpu page, one page of
+ * bookkeeping and the pages of the threads that live on stay mapped. With -fPIC on glibc, each such
+ * library takes about 100 bytes of static TLS, of which glibc keeps some for dlopen(): enough for
+ * some twenty of them.
  *
  * Signals: a function may be called from a signal handler once the interrupted thread has called
  * it with success before; the first call allocates. A child of vfork() must not call anything here
@@ -143,9 +144,7 @@ static inline int csf_snap_fail_(struct csf_snap *s)
 __attribute__((noinline)) CSF_SHARED_ int csf_cpu_gone_(const struct csf_cpu_page *page,
 							uint64_t updated_ns)
 {
-	uint64_t max_ns = CSF_STALE_NS_ + 2000ull * page->period_us;
-
-	if ((int64_t)(csf_mono_ns_() - updated_ns) <= (int64_t)max_ns)
+	if (csf_cpu_fresh_(page, updated_ns, csf_mono_offset_))
 		return 0;
 	__atomic_compare_exchange_n(&csf_guard_->cpu, &page, (const struct csf_cpu_page *)NULL, 0,
 				    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
@@ -274,10 +273,13 @@ static inline int csf_self_snap_(struct csf_snap *s, int ordered)
  *  EACCES   the page file or the socket of the service is not for this user
  *  EMFILE   no descriptor is left; mapping takes up to four for a moment
  *  EDQUOT   the service's limits for this user are reached
- *  EAGAIN   the service is busy, or did not answer within a second; or there can be no per-thread
- *  state ESTALE   the writer is gone: the next call looks for another
+ *  EAGAIN   the service is busy, or did not answer within a second; or the thread can have no
+ *           state of its own
+ *  ESTALE   the writer is gone: the next call looks for another
  *  EPROTO   the page or the service is of no version and clock known here
- *  EBUSY    in a signal handler that interrupted the thread's first call
+ *  EPERM    the service does not take the thread for one of the program's own
+ *  EBUSY    in a signal handler that interrupted a call which maps the page: the thread's first,
+ *           or one after ESTALE
  *  ESRCH    the page is not the calling thread's (see the top of this file)
  *  ENOMEM or EINVAL, from allocating the per-thread state
  * or another one of open(2), fstat(2), mmap(2), socket(2) or connect(2). But for ESTALE and ESRCH
@@ -311,6 +313,10 @@ static inline int csf_thread_snap_ordered(struct csf_snap *s)
  * CSF_F_TSC_CONSTANT, and either CSF_F_TSC_SYNCED too or the thread's last switch was on the CPU
  * that reads. A thread that was woken but has no CPU yet still counts as sleeping; its wait moves
  * to runq_cyc once it runs. May be called by any thread at any time, signal handlers included.
+ *
+ * A page outlives the service that wrote it, and this function cannot tell: it goes on as the
+ * thread was seen last. The owner's csf_thread_snap() fails with ESTALE then. In a time namespace
+ * of its own, a process can compare the service's clock once it has a page itself.
  *
  * Return: 0, or -1 with errno: EPROTO if @page is not a thread page of a known version; EAGAIN if
  * it was being written all the time (the CPU that writes it may be a stalled virtual CPU).

@@ -8,6 +8,7 @@
 #define COARSE_STAT_FS_CLIENT_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,11 @@ extern "C" {
 #if defined(__STRICT_ANSI__) && !defined(__cplusplus)
 int clock_gettime(int clock, struct timespec *ts);
 int madvise(void *addr, size_t len, int advice);
+#endif
+#ifdef O_CLOEXEC
+#define CSF_O_CLOEXEC_ O_CLOEXEC
+#else
+#define CSF_O_CLOEXEC_ 02000000
 #endif
 #define CSF_CLOCK_MONOTONIC_ID_ 1
 #define CSF_MADV_DONTFORK_ 10
@@ -267,6 +273,26 @@ static inline const void *csf_service_map_ticket_(void *at, int sock, uint64_t u
 	return p;
 }
 
+/* What /proc says of the time namespace of this process, or of its children's. 0 if nothing. */
+static inline int csf_time_offset_(int64_t *offset)
+{
+	int fd = open("/proc/self/timens_offsets", O_RDONLY | CSF_O_CLOEXEC_);
+	char text[256], *at;
+	ssize_t n;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	at = strstr(text, "monotonic ");
+	if (!at)
+		return 0;
+	*offset = -1000000000 * (int64_t)strtoll(at + strlen("monotonic "), &at, 10);
+	*offset -= (int64_t)strtoll(at, NULL, 10);
+	return 1;
+}
+
 /*
  * The writer's clock was read between before and after, so it must say a time between them; else
  * this process is in a time namespace of its own, which tells how far its clock is off.
@@ -274,28 +300,20 @@ static inline const void *csf_service_map_ticket_(void *at, int sock, uint64_t u
 static inline int csf_service_check_clock_(uint64_t before, const struct csf_ticket *ticket)
 {
 	uint64_t after = csf_mono_ns_();
-	long long sec, nsec;
-	char line[128];
-	int found = 0;
-	FILE *f;
+	int64_t offset;
+	int found;
 
 	if (ticket->now_ns - before <= after - before)
 		return 0;
-	f = fopen("/proc/self/timens_offsets", "r");
-	while (f && !found && fgets(line, sizeof(line), f))
-		found = sscanf(line, "monotonic %lld %lld", &sec, &nsec) == 2;
-	if (f)
-		fclose(f);
-	if (found && csf_mono_offset_ == -(sec * 1000000000 + nsec)) {
+	found = csf_time_offset_(&offset);
+	if (found && csf_mono_offset_ == offset) {
 		errno = EAGAIN; /* an adjusted clock's quick reading can be a little off */
 		return -1;
 	}
 	if (found) {
-		before -= (uint64_t)csf_mono_offset_;
-		after -= (uint64_t)csf_mono_offset_;
-		csf_mono_offset_ = -(sec * 1000000000 + nsec);
-		before += (uint64_t)csf_mono_offset_;
-		after += (uint64_t)csf_mono_offset_;
+		before += (uint64_t)(offset - csf_mono_offset_);
+		after += (uint64_t)(offset - csf_mono_offset_);
+		csf_mono_offset_ = offset;
 	}
 	if (found && ticket->now_ns - before <= after - before)
 		return 0;
@@ -357,7 +375,8 @@ static inline const void *csf_service_cpu_page_(void)
 		return NULL;
 	n = csf_service_ask_(sock, until, CSF_REQ_CPU, 0, &r, fds);
 	csf_close_(&sock, 1);
-	if (n < 1) {
+	if (n < 1 || r.size < sizeof(struct csf_cpu_page)) {
+		csf_close_(fds, n);
 		errno = n < 0 ? errno : EPROTO;
 		return NULL;
 	}
@@ -365,6 +384,11 @@ static inline const void *csf_service_cpu_page_(void)
 	csf_close_(fds, n);
 	if (p == MAP_FAILED)
 		return NULL;
+	if (((const struct csf_hdr *)p)->size != r.size) {
+		munmap(p, r.size);
+		errno = EPROTO;
+		return NULL;
+	}
 	madvise(p, r.size, CSF_MADV_DONTFORK_);
 	return p;
 }

@@ -52,11 +52,6 @@
 extern "C" {
 #endif
 
-#ifdef O_CLOEXEC
-#define CSF_O_CLOEXEC_ O_CLOEXEC
-#else
-#define CSF_O_CLOEXEC_ 02000000
-#endif
 #ifdef MAP_ANONYMOUS
 #define CSF_MAP_ANONYMOUS_ MAP_ANONYMOUS
 #else
@@ -155,6 +150,16 @@ static inline size_t csf_map_len_(size_t len)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
 	return (len + page - 1) / page * page;
+}
+
+/* Has its writer written it lately, if its clock is off by this from ours? */
+static inline int csf_cpu_fresh_(const struct csf_cpu_page *page, uint64_t updated_ns,
+				 int64_t offset)
+{
+	int64_t age = (int64_t)(csf_own_mono_ns_() + (uint64_t)offset - updated_ns);
+
+	return age >= -(int64_t)CSF_STALE_NS_ &&
+	       age <= (int64_t)(CSF_STALE_NS_ + 2000ull * page->period_us);
 }
 
 /* Maps all of a page file; NULL with errno. */
@@ -258,6 +263,12 @@ static inline const struct csf_thread_page *csf_thread_page_(struct csf_tls_ *t,
 	if (page || errno != ENOENT)
 		return (const struct csf_thread_page *)page;
 	page = csf_service_thread_page_(stale);
+	if (page && !csf_hdr_known_((const struct csf_hdr *)page, CSF_KIND_THREAD)) {
+		if (page != stale)
+			munmap((void *)(uintptr_t)page, CSF_SLOT_SIZE);
+		errno = EPROTO;
+		return NULL;
+	}
 	if (page && page == stale)
 		t->stale = NULL;
 	return (const struct csf_thread_page *)page;
@@ -338,20 +349,45 @@ __attribute__((noinline)) CSF_SHARED_ int csf_thread_map_(void)
 	return ret;
 }
 
+/*
+ * Whether a page that has just been mapped can be used; 0 or an error. What a service writes is new
+ * by then: if it seems not to be, this process may be in a time namespace of its own.
+ */
+static inline int csf_cpu_check_(const struct csf_cpu_page *page)
+{
+	uint64_t updated_ns = page->update_mono_ns;
+	int64_t offset;
+
+	if (!csf_hdr_known_(&page->hdr, CSF_KIND_CPU) ||
+	    page->row_size < sizeof(struct csf_cpu_row) ||
+	    (uint64_t)page->rows_offset + (uint64_t)page->nr_rows * page->row_size > page->hdr.size)
+		return EPROTO;
+	if (page->hdr.clock != CSF_CLOCK_MONOTONIC ||
+	    csf_cpu_fresh_(page, updated_ns, csf_mono_offset_))
+		return 0;
+	if (!csf_time_offset_(&offset) || !csf_cpu_fresh_(page, updated_ns, offset))
+		return ESTALE;
+	csf_mono_offset_ = offset;
+	return 0;
+}
+
 /* The cpu page, with all the rows that it says it has; NULL with errno. */
 static inline const struct csf_cpu_page *csf_cpu_map_now_(void)
 {
 	const struct csf_cpu_page *page = (const struct csf_cpu_page *)csf_map_file_(
 		CSF_CPU_PATH, CSF_KIND_CPU, sizeof(*page));
 
+	int err;
+
 	if (!page && errno == ENOENT)
 		page = (const struct csf_cpu_page *)csf_service_cpu_page_();
-	if (!page || (page->row_size >= sizeof(struct csf_cpu_row) &&
-		      (uint64_t)page->rows_offset + (uint64_t)page->nr_rows * page->row_size <=
-			      page->hdr.size))
+	if (!page)
+		return NULL;
+	err = csf_cpu_check_(page);
+	if (!err)
 		return page;
 	munmap((void *)(uintptr_t)page, csf_map_len_(page->hdr.size));
-	errno = EPROTO;
+	errno = err;
 	return NULL;
 }
 
