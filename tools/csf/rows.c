@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #define _GNU_SOURCE
 #include "rows.h"
+#include "printable.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -60,7 +61,9 @@ static void convert(struct csf_rows_row *to, const struct csf_row_key *key,
 	}
 	to->total_ns = from->total_ns;
 	to->max_ns = from->max_ns;
+	to->named_ns = from->named_ns;
 	memcpy(to->comm, from->comm, sizeof(to->comm));
+	csf_make_printable(to->comm, sizeof(to->comm));
 }
 
 static void add(struct csf_rows_row *to, const struct csf_rows_row *from)
@@ -73,6 +76,10 @@ static void add(struct csf_rows_row *to, const struct csf_rows_row *from)
 	to->total_ns += from->total_ns;
 	if (from->max_ns > to->max_ns)
 		to->max_ns = from->max_ns;
+	if (from->named_ns > to->named_ns) {
+		to->named_ns = from->named_ns;
+		memcpy(to->comm, from->comm, sizeof(to->comm));
+	}
 }
 
 /* What one row counted on several CPUs. */
@@ -210,6 +217,7 @@ static void cgroup_name(uint64_t id, char *name, size_t size)
 		name[n] = 0;
 	else
 		snprintf(name, size, "%" PRIu64, id);
+	csf_make_printable(name, size);
 }
 
 static void print_heading(FILE *f, const struct csf_rows_row *row, enum csf_by by)

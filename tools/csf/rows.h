@@ -17,6 +17,7 @@ struct csf_rows_row {
 	uint64_t samples;
 	uint64_t total_ns;
 	uint64_t max_ns;
+	uint64_t named_ns;
 	char comm[16];
 };
 

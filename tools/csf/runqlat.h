@@ -54,9 +54,10 @@ struct csf_row_key {
 };
 
 struct csf_row {
-	__u32 slots[CSF_ROW_SLOTS];
+	__u64 slots[CSF_ROW_SLOTS];
 	__u64 total_ns;
 	__u64 max_ns;
+	__u64 named_ns; /* when comm was that of the task */
 	char comm[16];
 };
 

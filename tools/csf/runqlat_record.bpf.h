@@ -62,16 +62,16 @@ static __always_inline void discard(enum csf_discard why)
 		c->discarded[why]++;
 }
 
+static const struct csf_row no_row; /* too large for the stack */
+
+/* A task may take another name, as execve() does. */
 static __always_inline void record_in_row(const struct csf_row_key *key, const char *comm,
 					  __u32 slot, __u64 ns)
 {
 	struct csf_row *r = bpf_map_lookup_elem(&rows, key);
-	struct csf_row zero = {};
 
 	if (!r) {
-		if (comm)
-			bpf_probe_read_kernel_str(zero.comm, sizeof(zero.comm), comm);
-		bpf_map_update_elem(&rows, key, &zero, BPF_NOEXIST);
+		bpf_map_update_elem(&rows, key, &no_row, BPF_NOEXIST);
 		r = bpf_map_lookup_elem(&rows, key);
 	}
 	if (!r) {
@@ -84,6 +84,10 @@ static __always_inline void record_in_row(const struct csf_row_key *key, const c
 	r->total_ns += ns;
 	if (ns > r->max_ns)
 		r->max_ns = ns;
+	if (comm) {
+		bpf_probe_read_kernel_str(r->comm, sizeof(r->comm), comm);
+		r->named_ns = bpf_ktime_get_ns();
+	}
 }
 
 /* The slot it is in. */

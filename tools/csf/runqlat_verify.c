@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "runqlat_verify.h"
+#include "printable.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -83,6 +84,7 @@ static bool compare(struct csf_verified *v, enum csf_from from, const struct csf
 	v->key.pid = new->tid;
 	v->key.id = new->start_time;
 	memcpy(v->comm, new->comm, sizeof(v->comm));
+	csf_make_printable(v->comm, sizeof(v->comm));
 	add_rows(v, 0, &b->rows_before, &a->rows_after);
 	add_rows(v, 1, &b->rows_after, &a->rows_before);
 	judge(v, from, old, new);
