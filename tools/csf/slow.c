@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 #define _GNU_SOURCE
 #include "slow.h"
+#include "printable.h"
 #include "runqlat.h"
 
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NS UINT64_C(1000000000)
+
+/* As many as are there at most when somebody looks: if more come meanwhile, there would be no end. */
+#define AT_ONCE (CSF_SLOW_BYTES / sizeof(struct csf_slow))
 
 struct csf_slow_waits {
 	struct ring_buffer *ring;
 	struct csf_watch *watch;
 	FILE *report;
+	size_t left; /* to be shown now */
 };
 
 /* Who ran is told from the latest back; each until the next one came. */
@@ -100,14 +106,20 @@ static struct json_object *json_wait(const struct csf_slow *s)
 static int show(void *arg, void *data, size_t size)
 {
 	struct csf_slow_waits *s = arg;
+	struct csf_slow wait;
+	uint32_t i;
 
-	if (size < sizeof(struct csf_slow))
+	if (size < sizeof(wait))
 		return 0;
+	memcpy(&wait, data, sizeof(wait));
+	csf_make_printable(wait.comm, sizeof(wait.comm));
+	for (i = 0; i < wait.nr_ran; i++)
+		csf_make_printable(wait.ran[i].comm, sizeof(wait.ran[i].comm));
 	if (s->watch->json)
-		csf_report_json(s->report, json_wait(data));
+		csf_report_json(s->report, json_wait(&wait));
 	else
-		print_text(s->report, data);
-	return 0;
+		print_text(s->report, &wait);
+	return --s->left ? 0 : -EAGAIN;
 }
 
 static void show_all(void *arg)
@@ -115,6 +127,7 @@ static void show_all(void *arg)
 	struct csf_slow_waits *s = arg;
 
 	s->report = csf_report_begin();
+	s->left = AT_ONCE;
 	ring_buffer__consume(s->ring);
 	csf_report_end(s->watch, s->report);
 }
