@@ -280,6 +280,68 @@ static void wrap(void)
 	t_write("/proc/sys/kernel/pid_max", old);
 }
 
+static void naps(void *arg)
+{
+	(void)arg;
+	for (;;)
+		t_sleep_ns(T_MS);
+}
+
+/* A task that goes to another cgroup lives on: nobody shall wait for its end, or speak of it. */
+static void leaves_cgroup(void)
+{
+	uint64_t begin;
+	struct t_cgroup g;
+	struct t_csf c;
+	char text[256];
+	pid_t pid;
+
+	t_cgroup_make(&g);
+	pid = t_child_in(&g, naps, NULL);
+	snprintf(text, sizeof(text), "cswitch --json -i 1 -c %s 3", g.path);
+	t_csf_start(&c, text);
+	begin = t_mono_ns();
+	snprintf(text, sizeof(text), "%d", pid);
+	t_cgroup_set(&g, "../cgroup.procs", text);
+	t_csf_finish(&c);
+	CHECK(t_mono_ns() - begin < 8 * T_SEC, "3 s took %llu ms",
+	      (unsigned long long)(t_mono_ns() - begin) / T_MS);
+	CHECK(strstr(c.text, "\"moved\":1") && !strstr(c.text, "\"unfinished\":1"), "%s", c.text);
+	t_kill(pid);
+	t_cgroup_remove(&g);
+	t_csf_free(&c);
+}
+
+static void ask_in_namespace(void *arg)
+{
+	char dir[] = "/tmp/t_cswitch.XXXXXX", text[512] = "";
+	FILE *f;
+
+	(void)arg;
+	if (!mkdtemp(dir) || unshare(CLONE_NEWCGROUP | CLONE_NEWNS) ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", dir, "cgroup2", 0, NULL))
+		t_die("a cgroup namespace: %s", strerror(errno));
+	snprintf(text, sizeof(text), "%s cswitch -c %s 1 2>&1", t_csf_path(), dir);
+	f = popen(text, "r");
+	if (!f)
+		t_die("%s", strerror(errno));
+	text[fread(text, 1, sizeof(text) - 1, f)] = 0;
+	CHECK(pclose(f) == 1 << 8 && strstr(text, "a part of the cgroups"), "csf says: %s", text);
+	umount(dir);
+	rmdir(dir);
+}
+
+/* The depth of a cgroup below the root is not known there, so that none would be found in it. */
+static void cgroup_namespace(void)
+{
+	struct t_cgroup g;
+
+	t_cgroup_make(&g);
+	CHECK(!t_wait(t_child_in(&g, ask_in_namespace, NULL)), "the child failed");
+	t_cgroup_remove(&g);
+}
+
 static void ping_pong(void *arg)
 {
 	int a[2], b[2], i, n = (int)(uintptr_t)arg;
@@ -388,6 +450,10 @@ int main(int argc, char **argv)
 		exec_process();
 	TEST("beside /proc at every edge")
 		beside_proc();
+	TEST("out of the cgroup")
+		leaves_cgroup();
+	TEST("in a cgroup namespace")
+		cgroup_namespace();
 	TEST("nothing runs at a switch")
 		nothing_runs();
 	TEST("leaves nothing behind")

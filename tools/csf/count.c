@@ -95,7 +95,8 @@ static void find_losses(const struct csf_count *c, struct loss *l)
 
 	l[0] = (struct loss){ "unfinished", "tasks that ended, but whose final counts never came",
 			      lost[CSF_LOSS_UNFINISHED] };
-	l[1] = (struct loss){ "moved", "tasks that came into the cgroup inside the window",
+	l[1] = (struct loss){ "moved",
+			      "tasks that came into the cgroup or left it inside the window",
 			      lost[CSF_LOSS_MOVED] };
 	l[2] = (struct loss){ "memory", "tasks for which there was no memory",
 			      lost[CSF_LOSS_MEMORY] };

@@ -5,16 +5,24 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
 /* The kernel frees tasks after a grace period; where RCU is lazy it may take ten seconds. */
 #define PATIENCE_MS 11000
 #define LOOK_MS 10
+
+static bool lives(uint32_t tid)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%" PRIu32, tid);
+	return !access(path, F_OK);
+}
 
 static int take(void *ctx, void *data, size_t size)
 {
@@ -104,6 +112,7 @@ int csf_edges_walk(struct csf_edges *e)
 	if (err)
 		fprintf(stderr, "csf: cannot walk over all tasks: %s\n", strerror(-err));
 	csf_tasks_close(e->tasks);
+	e->now = *e->state;
 	e->walk_ns = now_ns() - begin;
 	return err ? CSF_EXIT_FAIL : 0;
 }
@@ -118,24 +127,16 @@ struct csf_watch_also csf_edges_also(struct csf_edges *e)
 	return (struct csf_watch_also){ e->ring ? ring_buffer__epoll_fd(e->ring) : -1, consume, e };
 }
 
-/* Signals that have come already ended the window; another one means that its user is in a hurry. */
-static void forget_signals(const struct csf_watch *w)
-{
-	struct pollfd fd = { .fd = w->signal_fd, .events = POLLIN };
-	struct signalfd_siginfo info;
-
-	while (poll(&fd, 1, 0) == 1 && read(w->signal_fd, &info, sizeof(info)) > 0)
-		;
-}
-
 void csf_edges_settle(struct csf_edges *e, struct csf_watch *w)
 {
 	struct pollfd fd = { .fd = w->signal_fd, .events = POLLIN };
 	int ms;
 
 	if (w->stopped)
-		forget_signals(w);
+		csf_watch_forget_signals(w);
 	take_all(e);
+	if (w->cgroup)
+		csf_tasks_leave(e->tasks, lives);
 	for (ms = 0; e->ring && ms < PATIENCE_MS && csf_tasks_unfinished(e->tasks); ms += LOOK_MS) {
 		if (poll(&fd, 1, LOOK_MS) == 1) {
 			w->stopped = true;
@@ -144,21 +145,22 @@ void csf_edges_settle(struct csf_edges *e, struct csf_watch *w)
 		take_all(e);
 	}
 	csf_tasks_settle(e->tasks);
+	e->now = *e->state;
 }
 
 uint64_t csf_edges_lost(const struct csf_edges *e, enum csf_edge_kind kind)
 {
-	return e->state->lost[kind] - e->before.lost[kind];
+	return e->now.lost[kind] - e->before.lost[kind];
 }
 
 uint64_t csf_edges_failed(const struct csf_edges *e)
 {
-	return e->state->failed - e->before.failed;
+	return e->now.failed - e->before.failed;
 }
 
 void csf_edges_next(struct csf_edges *e)
 {
-	e->before = *e->state;
+	e->before = e->now;
 	csf_tasks_next(e->tasks);
 }
 

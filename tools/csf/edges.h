@@ -18,7 +18,7 @@ struct csf_edges {
 	struct ring_buffer *ring;
 	volatile struct csf_edge_state *state;
 	struct csf_tasks *tasks;
-	struct csf_edge_state before; /* the state when the window began */
+	struct csf_edge_state before, now; /* the state when the window began, and when it ended */
 	uint64_t walk_ns; /* what the last walk took */
 	uint64_t records; /* taken from the ring */
 };

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "tasks.h"
+#include "printable.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -161,12 +162,13 @@ static void name(struct csf_tasks *t, struct csf_task_row *r, const struct csf_e
 	struct csf_process_row *p = csf_process_row(t, r->process);
 
 	memcpy(r->comm, e->comm, sizeof(r->comm));
+	csf_make_printable(r->comm, sizeof(r->comm));
 	if (e->tid) {
 		r->tid = e->tid;
 		p->tgid = e->tgid;
 	}
 	if (!p->comm[0] || r->tid == p->tgid)
-		memcpy(p->comm, e->comm, sizeof(p->comm));
+		memcpy(p->comm, r->comm, sizeof(p->comm));
 }
 
 static void keep(struct csf_tasks *t, struct csf_edge_list *list, const struct csf_edge_task *e)
@@ -353,6 +355,20 @@ uint32_t csf_tasks_unfinished(struct csf_tasks *t)
 	return nr;
 }
 
+void csf_tasks_leave(struct csf_tasks *t, bool (*lives)(uint32_t tid))
+{
+	uint32_t i;
+
+	for (i = 1; i < t->tasks.nr; i++) {
+		const struct csf_task_row *r = csf_task_row(t, i);
+
+		if (!r->task || r->walk == t->walk || !r->tid || !lives(r->tid))
+			continue;
+		t->lost[CSF_LOSS_MOVED]++;
+		end_row(t, i);
+	}
+}
+
 static void clear_task(struct csf_tasks *t, uint32_t i)
 {
 	struct csf_task_row *r = csf_task_row(t, i);
@@ -398,10 +414,10 @@ void csf_tasks_settle(struct csf_tasks *t)
 		if (!born_later(t, &list->edges[i]))
 			list->edges[nr++] = list->edges[i];
 	list->nr = nr;
-	t->lost[CSF_LOSS_MOVED] = nr;
+	t->lost[CSF_LOSS_MOVED] += nr;
 }
 
-/* Where nobody tells of ends, what has not been seen has ended. */
+/* What has not been seen has ended, whether somebody tells or not. */
 static void end_unseen(struct csf_tasks *t)
 {
 	uint32_t i;
@@ -418,8 +434,7 @@ void csf_tasks_next(struct csf_tasks *t)
 {
 	size_t nr = t->later.nr, i;
 
-	if (t->no_ends)
-		end_unseen(t);
+	end_unseen(t);
 	t->new_tasks = 0;
 	for (i = 1; i < t->tasks.nr; i++)
 		clear_task(t, i);

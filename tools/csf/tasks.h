@@ -12,7 +12,7 @@
 /* What could not be counted, and why. */
 enum csf_tasks_loss {
 	CSF_LOSS_UNFINISHED, /* ended, but the kernel has not told the final counts */
-	CSF_LOSS_MOVED, /* came among the watched tasks inside the window; counts from before unknown */
+	CSF_LOSS_MOVED, /* came among the watched tasks inside the window, or left them: counts unknown */
 	CSF_LOSS_MEMORY, /* no memory to remember the task */
 	CSF_LOSS_BACKWARDS, /* a count that shrank, which must not happen */
 	CSF_LOSS_UNSEEN, /* born and ended in the window, where only /proc tells of tasks */
@@ -78,6 +78,9 @@ void csf_tasks_close(struct csf_tasks *t);
 
 /* How many tasks have ended in the window whose final counts are still to come. */
 uint32_t csf_tasks_unfinished(struct csf_tasks *t);
+
+/* Of those that the walk did not see, the ones that live have left the watched cgroup. */
+void csf_tasks_leave(struct csf_tasks *t, bool (*lives)(uint32_t tid));
 
 /* No more are waited for: what is missing is counted as lost, and the window can be reported. */
 void csf_tasks_settle(struct csf_tasks *t);

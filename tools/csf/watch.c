@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -138,13 +140,25 @@ int csf_watch_kernel_pids(const struct csf_watch *w)
 	return CSF_EXIT_FAIL;
 }
 
+/* A thread that leads no process is EINVAL, or ENOENT since 6.9. */
+static void explain_pidfd(uint32_t pid, int err)
+{
+	if (err == ESRCH)
+		fprintf(stderr, "csf: there is no process %" PRIu32 "\n", pid);
+	else if (err == EINVAL || err == ENOENT)
+		fprintf(stderr,
+			"csf: there is no process %" PRIu32 "; to watch one thread, use --tid\n",
+			pid);
+	else
+		fprintf(stderr, "csf: cannot watch process %" PRIu32 ": %s\n", pid, strerror(err));
+}
+
 static int find_task(struct csf_watch *w)
 {
 	if (w->pid) {
 		w->pid_fd = (int)syscall(SYS_pidfd_open, w->pid, 0);
 		if (w->pid_fd < 0) {
-			fprintf(stderr, "csf: there is no process %" PRIu32 "%s\n", w->pid,
-				errno == EINVAL ? "; to watch one thread, use --tid" : "");
+			explain_pidfd(w->pid, errno);
 			return CSF_EXIT_FAIL;
 		}
 	}
@@ -156,21 +170,24 @@ static int find_task(struct csf_watch *w)
 	return 0;
 }
 
-/* How deep @path lies below the mount point of its cgroup file system. */
-static uint32_t cgroup_level(const char *path)
+/*
+ * How deep @path lies below the root cgroup; false if its mount begins at another one, as in a cgroup
+ * namespace: how deep that lies is not known there.
+ */
+static bool cgroup_level(const char *path, uint32_t *level)
 {
 	char up[4096];
 	struct stat here, above;
-	uint32_t level = 0;
 
+	*level = 0;
 	snprintf(up, sizeof(up), "%s", path);
 	while (!stat(up, &here) && strlen(up) + 4 < sizeof(up)) {
 		memcpy(up + strlen(up), "/..", sizeof("/.."));
 		if (stat(up, &above) || above.st_dev != here.st_dev)
-			break;
-		level++;
+			return here.st_ino == 1;
+		++*level;
 	}
-	return level;
+	return false;
 }
 
 static int find_cgroup(const char *path, struct csf_cgroup *cgroup)
@@ -189,8 +206,13 @@ static int find_cgroup(const char *path, struct csf_cgroup *cgroup)
 		return CSF_EXIT_USAGE;
 	}
 	cgroup->id = st.st_ino;
-	cgroup->level = cgroup_level(path);
-	return 0;
+	if (cgroup_level(path, &cgroup->level))
+		return 0;
+	fprintf(stderr,
+		"csf: --cgroup %s: what is mounted there is a part of the cgroups only, as in a "
+		"container: run csf outside of it\n",
+		path);
+	return CSF_EXIT_FAIL;
 }
 
 int csf_watch_prepare(struct csf_watch *w)
@@ -274,12 +296,11 @@ static int patience(uint64_t now, uint64_t end)
 
 static bool task_ended(const struct csf_watch *w, bool pid_event)
 {
-	if (pid_event)
-		fprintf(stderr, "csf: process %" PRIu32 " has ended\n", w->pid);
-	else if (w->tid && !thread_there(w))
-		fprintf(stderr, "csf: thread %" PRIu32 " has ended\n", w->tid);
-	else
+	if (!pid_event && (!w->tid || thread_there(w)))
 		return false;
+	show_progress(w, 0, 0);
+	fprintf(stderr, "csf: %s %" PRIu32 " has ended\n", pid_event ? "process" : "thread",
+		pid_event ? w->pid : w->tid);
 	return true;
 }
 
@@ -296,8 +317,10 @@ void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also)
 		show_progress(w, now, end);
 		if (poll(fds, 3, patience(now, end)) < 0 && errno != EINTR)
 			break;
-		if (also && fds[2].revents)
+		if (also && fds[2].revents) {
+			show_progress(w, 0, 0); /* it may print */
 			also->handle(also->arg);
+		}
 		if (fds[0].revents || task_ended(w, fds[1].revents))
 			w->stopped = true;
 	}
@@ -313,6 +336,46 @@ bool csf_watch_more(const struct csf_watch *w)
 double csf_watch_seconds(const struct csf_watch *w)
 {
 	return (double)(w->ended_ns - w->begun_ns) / NS;
+}
+
+void csf_watch_forget_signals(const struct csf_watch *w)
+{
+	struct pollfd fd = { .fd = w->signal_fd, .events = POLLIN };
+	struct signalfd_siginfo info;
+
+	while (poll(&fd, 1, 0) == 1 && read(w->signal_fd, &info, sizeof(info)) > 0)
+		;
+}
+
+/*
+ * Piece by piece, as the reader takes it, which may be a pager that waits for a key. Signals only stop us
+ * where we look: after another one, it is given a second. False with errno.
+ */
+static bool write_out(struct csf_watch *w, const char *text, size_t size)
+{
+	struct pollfd fds[] = { { .fd = STDOUT_FILENO, .events = POLLOUT },
+				{ .fd = w->signal_fd, .events = POLLIN } };
+	bool hurry = false;
+	ssize_t n;
+
+	if (w->stopped)
+		csf_watch_forget_signals(w);
+	while (size) {
+		n = poll(fds, hurry ? 1 : 2, hurry ? 1000 : -1);
+		if (!n) {
+			errno = ETIMEDOUT;
+			return false;
+		}
+		hurry |= n > 0 && !hurry && fds[1].revents;
+		if (n < 0 || !fds[0].revents)
+			continue;
+		n = write(STDOUT_FILENO, text, size < PIPE_BUF ? size : PIPE_BUF);
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
+			return false;
+		text += n > 0 ? n : 0;
+		size -= n > 0 ? n : 0;
+	}
+	return true;
 }
 
 static char *report_text;
@@ -335,8 +398,7 @@ void csf_report_end(struct csf_watch *w, FILE *report)
 
 	if (report == stderr)
 		return;
-	if (fclose(report) || fwrite(report_text, 1, report_size, stdout) != report_size ||
-	    fflush(stdout)) {
+	if (fclose(report) || fflush(stdout) || !write_out(w, report_text, report_size)) {
 		if (!told)
 			fprintf(stderr,
 				"csf: cannot write to standard output: %s; here is the report\n",

@@ -71,6 +71,9 @@ struct csf_watch_also {
  */
 void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also);
 
+/* Those that have come already ended the window; another one means that its user is in a hurry. */
+void csf_watch_forget_signals(const struct csf_watch *w);
+
 /* True if another window follows the one that is over. */
 bool csf_watch_more(const struct csf_watch *w);
 
