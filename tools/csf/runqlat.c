@@ -147,7 +147,6 @@ static int watch(struct csf_runqlat *r, struct csf_runqlat_options *o, struct cs
 {
 	struct csf_watch_also also = csf_slow_also(slow);
 	struct csf_runqlat_edge a = { 0 }, b = { 0 };
-	bool more;
 
 	csf_runqlat_mark(r);
 	csf_runqlat_first_edge(r, &a);
@@ -155,11 +154,10 @@ static int watch(struct csf_runqlat *r, struct csf_runqlat_options *o, struct cs
 		csf_watch_begin(&o->watch);
 		csf_watch_wait(&o->watch, &also);
 		csf_runqlat_edge(r, &b);
-		more = csf_watch_more(&o->watch);
 		csf_slow_show(slow);
 		report(r, o, &a, &b);
 		csf_runqlat_next(&a, &b);
-	} while (more);
+	} while (csf_watch_more(&o->watch));
 	csf_runqlat_edge_free(&a);
 	return csf_watch_end(&o->watch);
 }

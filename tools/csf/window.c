@@ -21,6 +21,12 @@ static const char *const discard_names[CSF_DISCARDS] = {
 	[CSF_EVENTS_LOST] = "events_lost",
 };
 
+/* How far @n is below @least or above @most. */
+static int64_t outside(uint64_t n, uint64_t least, uint64_t most)
+{
+	return n < least ? (int64_t)(n - least) : n > most ? (int64_t)(n - most) : 0;
+}
+
 static void kernel_growth(struct csf_window *w, const struct csf_runqlat_edge *a,
 			  const struct csf_runqlat_edge *b)
 {
@@ -33,7 +39,9 @@ static void kernel_growth(struct csf_window *w, const struct csf_runqlat_edge *a
 
 	w->uncertain_ns = (most - least + 1) / 2;
 	w->migration_ns = (int64_t)(delay - least - (most - least) / 2);
-	w->not_shown = (int64_t)(pcount - csf_hist_samples(&w->hist));
+	w->not_shown = outside(
+		pcount, csf_hist_samples(&b->before.hist) - csf_hist_samples(&a->after.hist),
+		csf_hist_samples(&b->after.hist) - csf_hist_samples(&a->before.hist));
 }
 
 void csf_window_compare(struct csf_window *w, const struct csf_runqlat *r,
