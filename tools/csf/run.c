@@ -83,12 +83,14 @@ static pid_t child;
 /* What the command shall find as we found it: the service changes it for itself. */
 static struct {
 	sigset_t mask;
+	struct sigaction chld;
 	struct rlimit nofile;
 } caller;
 
 /* A signal that comes before there is a command to pass it on to has to wait. */
 static void prepare(void)
 {
+	const struct sigaction wait_for = { .sa_handler = SIG_DFL };
 	sigset_t set;
 
 	sigemptyset(&set);
@@ -97,6 +99,7 @@ static void prepare(void)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, &caller.mask);
+	sigaction(SIGCHLD, &wait_for, &caller.chld); /* ignored, it would take the status */
 	getrlimit(RLIMIT_NOFILE, &caller.nofile);
 }
 
@@ -157,6 +160,7 @@ static int run_served(char **argv, const char *socket)
 	if (!child) {
 		setenv(CSF_SOCKET_ENV, socket, 1);
 		setrlimit(RLIMIT_NOFILE, &caller.nofile);
+		sigaction(SIGCHLD, &caller.chld, NULL);
 		sigprocmask(SIG_SETMASK, &caller.mask, NULL);
 		exec_command(argv);
 	}
@@ -234,9 +238,9 @@ static void remove_stale(void)
 /* Somebody may take it for stale just before we lock it: then there is another one. -1 with errno. */
 static int make_directory(char *dir)
 {
-	int fd;
+	int fd, err;
 
-	for (;;) {
+	do {
 		memcpy(dir, DIR_PATH "XXXXXX", sizeof(DIR_PATH "XXXXXX"));
 		if (!mkdtemp(dir))
 			return -1;
@@ -246,7 +250,11 @@ static int make_directory(char *dir)
 			return fd;
 		if (fd >= 0)
 			close(fd);
-	}
+	} while (errno == ENOENT || errno == EWOULDBLOCK);
+	err = errno;
+	remove_directory(dir);
+	errno = err;
+	return -1;
 }
 
 int csf_run(int argc, char **argv)

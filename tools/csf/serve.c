@@ -87,7 +87,8 @@ static void make_directory(const struct csf_service_options *o)
 	if (!o->socket || strcmp(o->socket, CSF_SOCKET))
 		return;
 	*strrchr(dir, '/') = 0;
-	mkdir(dir, 0755);
+	if (!mkdir(dir, 0755))
+		chmod(dir, 0755); /* whatever the umask is: its clients are other users */
 }
 
 int csf_serve(int argc, char **argv)
