@@ -138,29 +138,66 @@ static void vanished(void)
 	CHECK(strstr(csf.said, "there is no thread"), "it says: %s", csf.said);
 }
 
-static int run_with_stdout(int fd)
-{
-	FILE *err = tmpfile();
+struct process {
 	pid_t pid;
-	int status;
+	FILE *err;
+};
 
-	if (!err)
+static struct process start_with_stdout(int fd, const char *over)
+{
+	struct process p = { 0, tmpfile() };
+
+	if (!p.err)
 		t_die("%s", strerror(errno));
 	fflush(stdout);
-	pid = fork();
-	if (!pid) {
+	p.pid = fork();
+	if (!p.pid) {
 		signal(SIGPIPE, SIG_DFL);
 		dup2(fd, STDOUT_FILENO);
-		dup2(fileno(err), STDERR_FILENO);
-		execl(t_csf_path(), "csf", "runqlat", "1", NULL);
+		dup2(fileno(p.err), STDERR_FILENO);
+		execl(t_csf_path(), "csf", "runqlat", "1", over, NULL);
 		_exit(127);
 	}
 	close(fd);
-	waitpid(pid, &status, 0);
-	rewind(err);
-	csf.said[fread(csf.said, 1, sizeof(csf.said) - 1, err)] = 0;
-	fclose(err);
+	return p;
+}
+
+static int end_with_stdout(struct process p)
+{
+	int status;
+
+	waitpid(p.pid, &status, 0);
+	rewind(p.err);
+	csf.said[fread(csf.said, 1, sizeof(csf.said) - 1, p.err)] = 0;
+	fclose(p.err);
 	return status;
+}
+
+static int run_with_stdout(int fd)
+{
+	return end_with_stdout(start_with_stdout(fd, NULL));
+}
+
+/* A reader that does not read, as a pager that waits for a key, is no reason not to end. */
+static void stuck_output(void)
+{
+	char some[4096] = { 0 };
+	struct process p;
+	int fds[2], status;
+
+	if (pipe2(fds, O_NONBLOCK))
+		t_die("pipe");
+	while (write(fds[1], some, sizeof(some)) > 0)
+		;
+	fcntl(fds[1], F_SETFL, 0);
+	p = start_with_stdout(fds[1], NULL);
+	t_sleep_ns(2500 * T_MS);
+	CHECK(!waitpid(p.pid, &status, WNOHANG), "it did not wait for its reader");
+	kill(p.pid, SIGTERM);
+	status = end_with_stdout(p);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %#x", status);
+	CHECK(strstr(csf.said, "samples="), "the report is lost: %s", csf.said);
+	close(fds[0]);
 }
 
 static void lost_output(void)
@@ -241,6 +278,91 @@ static void over(void)
 	snprintf(number, sizeof(number), "%d", b);
 	CHECK(!t_in_guest() || strstr(csf.text, number), "%s did not run: %.300s", number,
 	      csf.text);
+}
+
+/* Two tasks that wake each other as fast as they can. */
+static void ping_pong(void *arg)
+{
+	int there[2], back[2];
+	char byte = 0;
+	pid_t pid;
+
+	(void)arg;
+	if (pipe(there) || pipe(back))
+		t_die("pipe");
+	pid = fork();
+	close(pid ? there[0] : there[1]);
+	close(pid ? back[1] : back[0]);
+	for (;;)
+		if (pid ? write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1 :
+			  read(there[0], &byte, 1) != 1 || write(back[1], &byte, 1) != 1)
+			_exit(0);
+}
+
+/* More waits to show than can be printed: it ends all the same, and says what is missing. */
+static void over_flood(void)
+{
+	pid_t a = t_fork(ping_pong, NULL), b = t_fork(ping_pong, NULL);
+	uint64_t begin = t_mono_ns();
+	int status;
+
+	t_limit(60);
+	status = end_with_stdout(start_with_stdout(open("/dev/null", O_WRONLY), "--over=1"));
+	CHECK(!status, "status %#x: %s", status, csf.said);
+	CHECK(t_mono_ns() - begin < 30 * T_SEC, "a window of 1 s took %llu ms",
+	      (unsigned long long)(t_mono_ns() - begin) / T_MS);
+	end(a);
+	end(b);
+}
+
+static void odd_name(void *arg)
+{
+	(void)arg;
+	prctl(PR_SET_NAME, "a\x1b[1m\n\xff\xc3");
+	for (;;)
+		t_sleep_ns(T_MS);
+}
+
+/* Anybody may choose a name: it shall not steer a terminal, or make JSON that cannot be read. */
+static void names(void)
+{
+	pid_t pid = t_fork(odd_name, NULL);
+
+	t_csf(&csf, "runqlat", "--json", "-L", "1");
+	CHECK(strstr(csf.text, "\"comm\":\"a?[1m???\""), "it prints %s", csf.text);
+	t_csf(&csf, "runqlat", "-L", "1");
+	CHECK(strstr(csf.text, " a?[1m???\n"), "it prints %s", csf.text);
+	end(pid);
+}
+
+/* As make's children, which are called make until they execute a compiler; the last name counts, on any CPU. */
+static void new_name(void *arg)
+{
+	int i;
+
+	(void)arg;
+	prctl(PR_SET_NAME, "name_before");
+	for (i = 0; i < 20; i++) {
+		t_pin(i < 10 ? 0 : t_cpus() - 1);
+		t_sleep_ns(T_MS);
+	}
+	prctl(PR_SET_NAME, "name_after");
+	t_pin(0);
+	for (;;)
+		t_sleep_ns(T_MS);
+}
+
+static void renamed(void)
+{
+	pid_t pid;
+
+	t_csf_start(&csf, "runqlat", "--json", "-L");
+	pid = t_fork(new_name, NULL);
+	t_sleep_ns(500 * T_MS);
+	t_csf_stop(&csf);
+	end(pid);
+	CHECK(strstr(csf.text, "\"comm\":\"name_after\"") && !strstr(csf.text, "name_before"),
+	      "it prints %s", csf.text);
 }
 
 static void breakdowns(void)
@@ -397,7 +519,8 @@ static void crowds(void)
 				t_skip("this kernel has no BTF");
 			else
 				crowd(ways[i], t_in_guest() ? 1500 : 8000,
-				      t_in_guest() ? "500" : "4000"); /* a host has tasks of its own */
+				      t_in_guest() ? "500" :
+						     "4000"); /* a host has tasks of its own */
 		}
 	}
 }
@@ -417,8 +540,12 @@ int main(void)
 	SIMPLE(usage)
 	SIMPLE(vanished)
 	SIMPLE(lost_output)
+	SIMPLE(stuck_output)
 	SIMPLE(nothing_left)
 	SIMPLE(over)
+	SIMPLE(over_flood)
+	SIMPLE(names)
+	SIMPLE(renamed)
 	SIMPLE(breakdowns)
 	SIMPLE(pid_namespace)
 	crowds();
