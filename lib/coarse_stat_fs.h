@@ -179,7 +179,7 @@ __attribute__((noinline)) CSF_SHARED_ int csf_writer_gone_(const struct csf_snap
 
 	if (now - t->checked_ns < CSF_STALE_NS_)
 		return 0;
-	if (csf_thread_switches_() == s->p.nvcsw + s->p.nivcsw ||
+	if (csf_thread_switches_() == (unsigned long)(s->p.nvcsw + s->p.nivcsw) ||
 	    s->p.seq != *(const volatile __u32 *)&t->page->seq) {
 		t->checked_ns = now;
 		return 0;

@@ -394,13 +394,13 @@ static inline const void *csf_service_cpu_page_(void)
 }
 
 /* The kernel's own count of this thread's switches: that of a page, while its writer lives. */
-static inline uint64_t csf_thread_switches_(void)
+static inline unsigned long csf_thread_switches_(void)
 {
 	struct rusage ru;
 
 	if (getrusage((__typeof__(RUSAGE_SELF))CSF_RUSAGE_THREAD_, &ru))
-		return ~0ull;
-	return (uint64_t)ru.ru_nvcsw + (uint64_t)ru.ru_nivcsw;
+		return ~0ul;
+	return (unsigned long)ru.ru_nvcsw + (unsigned long)ru.ru_nivcsw;
 }
 
 #ifdef __cplusplus
