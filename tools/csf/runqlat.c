@@ -139,7 +139,7 @@ static void report(const struct csf_runqlat *r, struct csf_runqlat_options *o,
 	else
 		csf_window_print(f, r, &w);
 	csf_report_end(&o->watch, f);
-	o->failed |= w.verify.failed > 0;
+	o->failed |= w.verify.failed > 0 || a->failed || b->failed;
 	csf_window_free(&w);
 }
 

@@ -223,7 +223,7 @@ static bool read_all(int fd, struct csf_runqlat_edge *e)
 		}
 		n = read(fd, text + size, room - size);
 		size += n > 0 ? n : 0;
-	} while (n > 0);
+	} while (n > 0 || (n < 0 && errno == EAGAIN));
 	free(e->tasks);
 	e->tasks = (void *)text;
 	e->nr_tasks = size / sizeof(*e->tasks);
@@ -269,6 +269,16 @@ static void read_rows(const struct csf_runqlat *r, struct csf_rows *rows)
 		csf_rows_read(rows, r->rows_fd, r->options->by);
 }
 
+static void walk_tasks(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+{
+	bool ok = walk_once(r, e);
+
+	if (!ok)
+		perror("csf: cannot walk over all tasks");
+	e->failed |= !ok;
+	e->walked = ok && csf_kernel_pids();
+}
+
 static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
 	uint64_t max;
@@ -281,7 +291,7 @@ static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 	if (r->classic)
 		csf_classic_walk(r, &e->walk);
 	else
-		e->walked = walk_once(r, e) && csf_kernel_pids();
+		walk_tasks(r, e);
 	csf_runqlat_read(r, &e->after);
 	read_rows(r, &e->rows_after);
 }

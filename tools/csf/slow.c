@@ -96,7 +96,8 @@ static struct json_object *json_wait(const struct csf_slow *s)
 	add_number(o, "from_ns", s->from_ns);
 	add_number(o, "to_ns", s->to_ns);
 	add_number(o, "tid", s->tid);
-	add_number(o, "pid", s->tgid);
+	if (s->tgid) /* not known without BTF */
+		add_number(o, "pid", s->tgid);
 	json_object_object_add(o, "comm", json_object_new_string(s->comm));
 	add_number(o, "cpu", s->cpu);
 	json_object_object_add(o, "ran", json_ran(s));
