@@ -113,6 +113,7 @@ if ! command -v apt-get >/dev/null; then
 	exit 0
 fi
 log=$top/build/setup/apt.log
+trap 'cd "$top" && scripts/give-back.sh true' EXIT # or make without sudo could not write to build/
 for set; do
 	# shellcheck disable=SC2046 # a list
 	install_missing $(packages_of "$set")
