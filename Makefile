@@ -54,8 +54,10 @@ check-all: ## lint, check, a 7.x kernel and a 5.x one, BPF here and in a guest, 
 vm: ## all tests in a guest with the running kernel, or KREL=, where it can be had
 	@tests/vm.sh
 
-debian: ## all tests on a Debian kernel: SUITE= is a line of tests/debian/KERNELS
-	@tests/debian/run.sh $(SUITE)
+debian: ## all tests of each writer, or of WRITER=, on a Debian kernel: SUITE= is a line of tests/debian/KERNELS
+	@writers=$$(tests/debian/all.sh --list | sed -n 's/^$(SUITE)://p'); status=0; for writer in $${WRITER:-$${writers:-module}}; do \
+		WRITER=$$writer tests/debian/run.sh $(SUITE) || status=1; \
+	done; exit $$status
 
 debian-all: ## tests on all of tests/debian/KERNELS, and a table; goes on where it was interrupted
 	@tests/debian/all.sh

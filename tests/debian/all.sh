@@ -53,12 +53,11 @@ count() { # PATTERN
 }
 
 run() { # NAME WRITER: leaves a line in results: SOURCES NAME KERNEL WRITER PASSED FAILED SKIPPED SECONDS
-	local start=$SECONDS status=0 failures writer=$2 stamp
+	local start=$SECONDS status=0 failures stamp
 	stamp=$(sources)
 	log=$results/$1.$2.log
-	[ "$writer" != module ] || writer=
 	# shellcheck disable=SC2046 # a list
-	WRITER=$writer VM_TIMEOUT=${VM_TIMEOUT:-900} GUEST_ENVIRONMENT="CSF_STRESS_SECONDS=$CSF_STRESS_SECONDS" \
+	WRITER=$2 VM_TIMEOUT=${VM_TIMEOUT:-900} GUEST_ENVIRONMENT="CSF_STRESS_SECONDS=$CSF_STRESS_SECONDS" \
 		"$here"/run.sh "$1" $(tests_for "$2") >"$log" 2>&1 || status=$?
 	failures=$(count '^not ok ')
 	[ "$status" = 0 ] || [ "$failures" != 0 ] || failures=1

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# Test the module on a Debian kernel, in a guest that QEMU boots from an initramfs.
+# Test the module, or another writer, on a Debian kernel, in a guest that QEMU boots from an initramfs.
 #
 #	tests/debian/run.sh SUITE [TEST...]
 #
-# SUITE is the name of a line of tests/debian/KERNELS; without TEST, all of tests/Makefile run. "bench" and "demo" are
-# no tests but run in the same guest. The last line is RESULT n; n is 0 if everything passed.
+# SUITE is the name of a line of tests/debian/KERNELS; without TEST, all that tests/Makefile has for the writer run.
+# "bench" and "demo" are no tests but run in the same guest. The last line is RESULT n; n is 0 if everything passed.
 #
 # Environment:
 #	VM_DEBUG=0     no memory debugging, no panic on a warning (default 1)
@@ -13,6 +13,7 @@
 #	ICOUNT=1       one CPU whose clock counts instructions: timing without noise, no disk
 #	WRITER=bpf     the BPF service in place of the module, on the tests that know no writer
 #	WRITER=none    the commands that watch, which need no writer
+#	WRITER=module  is what is tested without; a suite must have the writer, by its line in KERNELS
 #	APPEND=...     more kernel parameters, tsc=reliable for one
 #	ACCEL=kvm|tcg  do not probe KVM
 #	VM_CPUS=2 VM_MEMORY=1G VM_DISK_IOPS=200
@@ -44,8 +45,10 @@ parse() {
 	tests=$*
 	series=$(suite_field 5)
 	[ -n "$series" ] || usage_error "$here/KERNELS has no suite '$suite'"
-	[ -n "$tests" ] || tests=$(make -s --no-print-directory -C "$top" "list-${WRITER:+$WRITER-}tests") ||
-		usage_error "there is no writer '$WRITER'"
+	[[ ,$(suite_field 6), == *,${WRITER:-module},* ]] ||
+		usage_error "$suite has no writer '${WRITER:-module}': set WRITER= to one of $(suite_field 6)"
+	[ "${WRITER:-}" != module ] || WRITER=
+	[ -n "$tests" ] || tests=$(make -s --no-print-directory -C "$top" "list-${WRITER:+$WRITER-}tests")
 	vm_check_settings
 	vm_check_tests
 }
