@@ -80,12 +80,13 @@ lint: ## look for faults without running anything: clang-tidy, checkpatch, shell
 compdb: ## make compile_commands.json, for clangd
 	@scripts/compdb.sh "$(KDIR)"
 
-clean: ## remove what was built; downloaded Debian root file systems stay
+clean: ## remove what was built; Debian root file systems, debug kernels and what debian-all keeps stay
 	rm -rf tools/csfcat $(foreach d,kmod tests/harness,$(addprefix $(d)/,*.o *.ko *.mod *.mod.c .*.cmd .*.d Module.symvers modules.order))
 	[ ! -d $(B) ] || find $(B) -mindepth 1 -maxdepth 1 ! -name debian -exec rm -rf {} +
-	[ ! -d $(B)/debian ] || find $(B)/debian -mindepth 2 -maxdepth 2 ! -name 'rootfs*' ! -name '*.deb' -exec rm -rf {} +
+	[ ! -d $(B)/debian ] || find $(B)/debian -mindepth 2 -maxdepth 2 ! -name 'rootfs*' ! -path '$(B)/debian/results/*' \
+		! -path '$(B)/debian/linux-source/*' -exec rm -rf {} +
 
-distclean: clean ## clean, and remove the root file systems too
+distclean: clean ## clean, and remove root file systems, kernels and results, too
 	rm -rf --one-file-system $(B)
 
 help: ## print this list
