@@ -37,9 +37,9 @@ tests_for() { # WRITER
 }
 
 sources() { # in one word; what a guest is made of
-	(cd "$top" && find kmod bpf include lib tools examples tests scripts -type f ! -name '*.o' ! -name '*.ko' \
-		! -name '*.mod*' ! -name '.*' ! -name Module.symvers ! -name modules.order | sort | xargs -d '\n' md5sum |
-		md5sum | cut -c 1-32)
+	(cd "$top" && find Makefile VERSION kmod bpf include lib tools examples tests scripts packaging -type f ! -name '*.o' \
+		! -name '*.ko' ! -name '*.mod*' ! -name '.*' ! -name Module.symvers ! -name modules.order | sort |
+		xargs -d '\n' md5sum | md5sum | cut -c 1-32)
 }
 
 kernel_of() { # NAME: the release in its root file system, or what KERNELS says
