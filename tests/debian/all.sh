@@ -7,9 +7,9 @@
 #
 # NAME is a line of tests/debian/KERNELS, WRITER module, bpf or none (the commands that watch); without, all that
 # KERNELS has. One guest at a time, of tests that take five minutes at most (tests/Makefile has the lists). What passed
-# is kept in build/debian/results and not run again until sources or the kernel change, so an interrupted run goes on
-# where it was; AGAIN=1 runs everything. --list prints what there is. The table is made from what is kept: of a run
-# that failed to start there is a line as well.
+# is kept in build/debian/results and not run again until sources or the kernel change (the mirror is asked for a newer
+# one at most once a day), so an interrupted run goes on where it was; AGAIN=1 runs everything. --list prints what there
+# is. The table is made from what is kept: of a run that failed to start there is a line as well.
 #
 # Environment as for tests/debian/run.sh. CSF_STRESS_SECONDS=10 is how long the stress test may take.
 set -u
@@ -48,6 +48,12 @@ kernel_of() { # NAME: the release in its root file system, or what KERNELS says
 	if [ -n "$kernel" ]; then echo "${kernel##*/vmlinuz-}"; else awk -v n="$1" '$1 == n { print $5 "?" }' "$here"/KERNELS; fi
 }
 
+newest_kernel() { # NAME: into its root file system, under the lock of run.sh
+	local dir=${CSF_CACHE:-$top/build/debian}/$1
+	mkdir -p "$dir"
+	flock "$dir"/lock "$here"/rootfs.sh "$1" "$dir"
+}
+
 count() { # PATTERN
 	grep -cE "$1" "$log"
 }
@@ -68,7 +74,7 @@ run() { # NAME WRITER: leaves a line in results: SOURCES NAME KERNEL WRITER PASS
 
 passed_before() { # NAME WRITER: with these sources, on this kernel
 	local stamp name kernel writer passed failed
-	[ -z "${AGAIN:-}" ] && [ -e "$results/$1.$2" ] || return
+	[ -z "${AGAIN:-}" ] && [ -e "$results/$1.$2" ] && newest_kernel "$1" || return
 	read -r stamp name kernel writer passed failed _ <"$results/$1.$2"
 	[ "$failed" = 0 ] && [ "$passed" != 0 ] && [ "$stamp" = "$(sources)" ] && [ "$kernel" = "$(kernel_of "$1")" ]
 }
