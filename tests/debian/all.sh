@@ -4,12 +4,14 @@
 #
 #	tests/debian/all.sh [NAME[:WRITER]...]
 #	tests/debian/all.sh --list
+#	tests/debian/all.sh --table [NAME[:WRITER]...]
 #
 # NAME is a line of tests/debian/KERNELS, WRITER module, bpf or none (the commands that watch); without, all that
 # KERNELS has. One guest at a time, of tests that take five minutes at most (tests/Makefile has the lists). What passed
 # is kept in build/debian/results and not run again until sources or the kernel change (the mirror is asked for a newer
 # one at most once a day), so an interrupted run goes on where it was; AGAIN=1 runs everything. --list prints what there
-# is. The table is made from what is kept: of a run that failed to start there is a line as well.
+# is. The table is made from what is kept, and says whether the sources were the same; of a run that failed to start there
+# is a line as well. An interrupted run prints it, too; --table prints it and runs nothing.
 #
 # Environment as for tests/debian/run.sh. CSF_STRESS_SECONDS=10 is how long the stress test may take.
 set -u
@@ -80,14 +82,15 @@ passed_before() { # NAME WRITER: with these sources, on this kernel
 }
 
 table() { # NAME:WRITER...: one that was never run is in it, too
-	local pair
+	local pair now
+	now=$(sources)
 	{
-		echo "suite kernel writer passed failed skipped seconds"
+		echo "suite kernel writer passed failed skipped seconds sources"
 		for pair; do
 			if [ -e "$results/${pair/:/.}" ]; then
-				cut -d ' ' -f 2- "$results/${pair/:/.}"
+				awk -v now="$now" '{ print $2, $3, $4, $5, $6, $7, $8, $1 == now ? "same" : "other" }' "$results/${pair/:/.}"
 			else
-				echo "${pair%:*} $(kernel_of "${pair%:*}") ${pair#*:} - - - -"
+				echo "${pair%:*} $(kernel_of "${pair%:*}") ${pair#*:} - - - - -"
 			fi
 		done
 	} | column -t
@@ -100,10 +103,19 @@ failures() { # NAME:WRITER...: how many did not pass
 
 ! is_help "${1:-}" || usage "$0"
 [ "$*" != --list ] || { pairs; exit; }
+only_table=
+if [ "${1:-}" = --table ]; then
+	only_table=1
+	shift
+fi
 list=$(wanted "$@") || exit
+# shellcheck disable=SC2086 # a list
+[ -z "$only_table" ] || { table $list; exit; }
 mkdir -p "$results"
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# shellcheck disable=SC2086
+trap 'table $list; exit 130' INT
+# shellcheck disable=SC2086
+trap 'table $list; exit 143' TERM
 for pair in $list; do
 	name=${pair%:*} writer=${pair#*:}
 	if passed_before "$name" "$writer"; then
@@ -113,7 +125,7 @@ for pair in $list; do
 		run "$name" "$writer"
 	fi
 done
-# shellcheck disable=SC2086 # a list
+# shellcheck disable=SC2086
 table $list
 # shellcheck disable=SC2086
 bad=$(failures $list)
