@@ -12,7 +12,6 @@ status=0
 
 names() { # FILE SED_EXPRESSION: the version that FILE names must be the one
 	local found
-	[ -e "$1" ] || return 0
 	found=$(sed -n "$2" "$1" | head -n 1)
 	if [ "$found" = "$version" ]; then
 		echo "ok version in $1"
