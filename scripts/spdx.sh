@@ -20,8 +20,7 @@ files() { # of the tree, as git has them or as a tarball brought them
 # Texts of licences, and files of a format that has no room for a comment.
 needs_none() { # FILE
 	case $1 in
-	LICENSE | LICENSES/* | VERSION | compile_flags.txt | debian/copyright | debian/changelog | debian/source/format | \
-		debian/*.install | debian/*.examples | debian/*.dkms) ;;
+	LICENSE | LICENSES/* | VERSION | compile_flags.txt | debian/copyright | debian/changelog | debian/source/format) ;;
 	*) return 1 ;;
 	esac
 }
