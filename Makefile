@@ -5,6 +5,8 @@ VERSION := $(shell cat VERSION)
 KREL ?= $(shell uname -r)
 KDIR ?= /lib/modules/$(KREL)/build
 SUITE ?= bookworm
+# Ubuntu's in the PATH is a wrapper that wants the running kernel's own; any will do.
+BPFTOOL ?= $(firstword $(wildcard /usr/lib/linux-tools/*/bpftool) bpftool)
 
 B := build
 CFLAGS ?= -O2 -g

@@ -28,7 +28,14 @@ packages_of() { # SET
 	esac
 }
 
+# Ubuntu 24.04 has a wrapper that fails where the running kernel's own bpftool is not installed, and two packages that
+# provide the name. One that works is with the tools of any kernel; the Makefile finds it there.
+bpftool_package() {
+	if apt-cache policy bpftool | grep -q 'Candidate: [0-9]'; then echo bpftool; else echo linux-tools-generic; fi
+}
+
 installed() { # PACKAGE
+	[ "$1" != bpftool ] || ! compgen -G '/usr/lib/linux-tools/*/bpftool' >/dev/null || return 0
 	dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
 }
 
@@ -53,7 +60,7 @@ install_missing() { # PACKAGE...
 	done
 	[ ${#missing[@]} != 0 ] || return 0
 	update_once
-	apt_install "${missing[@]}"
+	apt_install "${missing[@]/#bpftool/$(bpftool_package)}"
 }
 
 # Good to have, but Debian lacks them for a kernel that it did not build; the guests bring their own.
