@@ -76,7 +76,7 @@ install_qemu() {
 	local apt=$top/build/setup/apt codename
 	! vm_qemu_is_good || return 0
 	update_once
-	if ! apt-cache policy qemu-system-x86 | grep -q 'Candidate: 1:[78][.]'; then
+	if ! apt-cache policy qemu-system-x86 | grep -Eq 'Candidate: 1:(7[.]|8[.]0)'; then
 		apt_install qemu-system-x86
 		return
 	fi
