@@ -5,6 +5,8 @@ VERSION := $(shell cat VERSION)
 KREL ?= $(shell uname -r)
 KDIR ?= /lib/modules/$(KREL)/build
 SUITE ?= bookworm
+# Debian's bpftool is where users' PATH does not lead.
+export PATH := $(PATH):/usr/sbin:/sbin
 # Ubuntu's in the PATH is a wrapper that wants the running kernel's own; any will do.
 BPFTOOL ?= $(firstword $(wildcard /usr/lib/linux-tools/*/bpftool) bpftool)
 

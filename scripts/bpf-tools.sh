@@ -8,7 +8,7 @@
 [ $# = 3 ] || usage_error "takes three arguments: CLANG BPFTOOL CC"
 missing=
 command -v "$1" >/dev/null || missing="$missing clang"
-command -v "$2" >/dev/null || missing="$missing bpftool"
+PATH=$PATH:/usr/sbin:/sbin command -v "$2" >/dev/null || missing="$missing bpftool"
 for header in bpf/libbpf.h:libbpf-dev libelf.h:libelf-dev zlib.h:zlib1g-dev json-c/json.h:libjson-c-dev; do
 	echo "#include <${header%:*}>" | "$3" -E - >/dev/null 2>&1 || missing="$missing ${header#*:}"
 done
