@@ -4,9 +4,10 @@
 #
 #	tests/debian/docker.sh SUITE [TEST...]
 #
-# Arguments and environment are run.sh's. The container is privileged, since making a root file system takes
-# mounts, and gets /dev/kvm if there is one. DOCKER=podman works as well. What was built and the logs are in build/ as
-# ever, and belong to whoever runs this. DRY_RUN=1 prints the command instead.
+# Arguments and environment are run.sh's, but for KBUILD and VM_NAME: a kernel that was built here is not for the
+# container's compiler. The container is privileged, since making a root file system takes mounts, and gets
+# /dev/kvm if there is one. DOCKER=podman works as well. What was built and the logs are in build/ as ever, and belong to
+# whoever runs this. DRY_RUN=1 prints the command instead.
 set -eu
 top=$(realpath "$(dirname "$0")"/../..)
 . "$top"/scripts/say.sh
@@ -24,13 +25,15 @@ options=(--rm --privileged --volume "$top:/src" --workdir /src)
 for variable in $passed_on; do
 	[ -z "${!variable:-}" ] || options+=(--env "$variable=${!variable}")
 done
+[ -z "${KBUILD:-}${VM_NAME:-}" ] || usage_error "KBUILD and VM_NAME are for tests/debian/run.sh alone"
+[ -z "${CSF_CACHE:-}" ] || options+=(--volume "$(realpath -m "$CSF_CACHE"):/cache" --env CSF_CACHE=/cache)
 # shellcheck disable=SC2016 # the container's shell's
 inside='export DEBIAN_FRONTEND=noninteractive
 apt-get update -q >/dev/null && apt-get install -y -q --no-install-recommends sudo >/dev/null || exit 100
 scripts/setup.sh check >/dev/null || exit 100
 status=0
 tests/debian/run.sh "$@" || status=$?
-find build kmod tests tools -name "rootfs*" -prune -o -exec chown -h "$OWNER" {} +
+find build kmod tests tools ${CSF_CACHE:-} -name "rootfs*" -prune -o -exec chown -h "$OWNER" {} +
 exit $status'
 command=("$docker" run "${options[@]}" --env "OWNER=$(id -u):$(id -g)" "$image" bash -c "$inside" docker.sh "$@")
 if [ -n "${DRY_RUN:-}" ]; then
@@ -38,4 +41,5 @@ if [ -n "${DRY_RUN:-}" ]; then
 	echo
 	exit
 fi
+[ -z "${CSF_CACHE:-}" ] || mkdir -p "$CSF_CACHE"
 exec "${command[@]}"
