@@ -69,7 +69,8 @@ build() {
 		fi
 		[ "$try" = 3 ] || { note "$me: trying again"; sleep $((try * 5)); }
 	done
-	die "Debian $name could not be fetched from $(debian_mirror), three times; is the network up? (MIRROR=URL names another mirror)"
+	die "the Debian $name root file system could not be built, three times; see $dir/rootfs.log, which ends as above." \
+		"If that is for want of a network or of files there: MIRROR=URL names another mirror than $(debian_mirror)"
 }
 
 [ "${1:-}" != -h ] || usage "$0"
