@@ -49,7 +49,7 @@ bootstrap() { # into rootfs.new: half a rootfs is never mistaken for a whole one
 			--setup-hook="cp '$apt'/preferences \"\$1\"/etc/apt/preferences.d/kernel")
 	fi
 	# Nobody boots this tree's own initrd: leave it out. fsync protects nothing here but costs time.
-	INITRD=No progress "$1" "$dir"/rootfs.log as_root mmdebstrap --mode=root --variant=apt \
+	progress "$1" "$dir"/rootfs.log as_root env INITRD=No mmdebstrap --mode=root --variant=apt \
 		--aptopt="$dir"/download.conf --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/doc/*' \
 		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 		--include="${packages// /,}" "${setup[@]}" "$base" "$dir"/rootfs.new "$apt"/sources.list
