@@ -10,6 +10,12 @@ _csf_options() { # COMMAND
 	csf "$1" --help 2>/dev/null | grep -oE -- '(^| )--[a-z][a-z-]*=?' | tr -d ' '
 }
 
+_csf_run_place() { # of the word that run takes for a command: the first that is no option
+	local place=2
+	while [ "$place" -lt "$COMP_CWORD" ] && [[ ${COMP_WORDS[place]} == -* ]]; do place=$((place + 1)); done
+	echo "$place"
+}
+
 _csf() {
 	local program=${COMP_WORDS[0]##*/} word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=
 	COMPREPLY=()
@@ -22,6 +28,8 @@ _csf() {
 		return
 	elif [ "$command" = help ]; then
 		words=$(_csf_commands csf help)
+	elif [ "$command" = run ] && [ "$COMP_CWORD" -gt "$(_csf_run_place)" ]; then
+		return # what that command takes, files most likely
 	elif [[ $word == -* ]]; then
 		words=$(_csf_options "$command")
 	elif [ "$command" = run ]; then
