@@ -10,6 +10,8 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -113,21 +115,28 @@ static uint64_t now_ns(void)
 	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
 }
 
+/* In one go: who asks for one key after another begins anew when the last one has been deleted meanwhile. */
 void csf_classic_walk(const struct csf_runqlat *r, struct csf_walk *walk)
 {
-	int fd = bpf_map__fd(r->classic->maps.starts);
-	uint32_t tid, *last = NULL;
-	uint64_t since, now;
+	uint32_t n = bpf_map__max_entries(r->classic->maps.starts), batch, i;
+	uint32_t *tids = calloc(n, sizeof(*tids));
+	uint64_t *since = calloc(n, sizeof(*since)), now;
 
 	memset(walk, 0, sizeof(*walk));
-	while (!bpf_map_get_next_key(fd, last, &tid)) {
-		last = &tid;
-		if (bpf_map_lookup_elem(fd, &tid, &since) || !since)
-			continue;
-		now = now_ns();
-		walk->waiting++;
-		walk->waiting_ns += now > since ? now - since : 0;
+	if (!tids || !since ||
+	    (bpf_map_lookup_batch(bpf_map__fd(r->classic->maps.starts), NULL, &batch, tids, since,
+				  &n, NULL) &&
+	     errno != ENOENT)) {
+		perror("csf: cannot read who waits");
+		n = 0;
 	}
+	now = now_ns();
+	for (i = 0; i < n; i++) {
+		walk->waiting += since[i] != 0;
+		walk->waiting_ns += since[i] && now > since[i] ? now - since[i] : 0;
+	}
+	free(tids);
+	free(since);
 }
 
 void csf_classic_unload(struct csf_runqlat *r)
