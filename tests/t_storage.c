@@ -7,6 +7,7 @@
 #include "t.h"
 
 #include <limits.h>
+#include <sys/prctl.h>
 
 enum { THREADS = 4 };
 static const uint64_t busy_ns = 10 * T_SEC;
@@ -27,6 +28,7 @@ static void busy_start(struct busy *b)
 		t_die("pipe: %s", strerror(errno));
 	b->pid = fork();
 	if (!b->pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* it burdens the whole machine */
 		dup2(pipe_fds[1], 1);
 		execl(busy_command, "busy_storage", (char *)NULL);
 		_exit(99);
@@ -135,11 +137,89 @@ static void test_busy(void)
 	       (unsigned long long)all.guessed, (unsigned long long)all.snaps);
 }
 
+/* Has the calling thread a page of its own? NULL, or what is wrong with it. */
+static void *wrong_page(void *arg)
+{
+	struct csf_snap s;
+	uint64_t kernel, ours;
+
+	(void)arg;
+	if (csf_thread_snap(&s))
+		return (void *)"no page";
+	sched_yield();
+	kernel = snap_and_count(&s);
+	ours = s.p.nvcsw + s.p.nivcsw;
+	if (s.p.tid != (uint32_t)t_gettid())
+		return (void *)"another thread's page";
+	return ours == kernel ? NULL : (void *)"a page with other switches than the kernel's";
+}
+
+/* A new program, which was registered before it was executed; and so again. */
+static int again(char **argv)
+{
+	const char *wrong = (const char *)wrong_page(NULL);
+	int left = atoi(argv[2]);
+	char number[16];
+	void *other = NULL;
+
+	for (int i = 0; i < 2 && !wrong && !other; i++)
+		pthread_join(t_go(wrong_page, NULL), &other);
+	wrong = wrong ? wrong : (const char *)other;
+	if (wrong)
+		printf("# a program found %s, with %d more to come\n", wrong, left);
+	if (wrong || !left)
+		return wrong != NULL;
+	snprintf(number, sizeof(number), "%d", left - 1);
+	execl("/proc/self/exe", argv[0], argv[1], number, (char *)NULL);
+	return 99;
+}
+
+static void new_programs(void *arg)
+{
+	(void)arg;
+	t_pin(0);
+	execl("/proc/self/exe", "t_storage", "--again", "300", (char *)NULL);
+	_exit(99);
+}
+
+static volatile int no_more_naps;
+
+static void *napping_thread(void *arg)
+{
+	uint64_t seed = (uint64_t)(uintptr_t)arg;
+
+	t_pin(0);
+	while (!no_more_naps)
+		t_sleep_ns(t_random(&seed) % 100000);
+	return NULL;
+}
+
+/*
+ * Where a registration ends in the middle of another user's access, the kernel may refuse to delete what
+ * belongs to it: the next one must find nothing of it.
+ */
+static void test_ends(void)
+{
+	pthread_t naps[THREADS];
+	struct busy b;
+
+	t_limit(120);
+	busy_start(&b);
+	for (uintptr_t i = 0; i < THREADS; i++)
+		naps[i] = t_go(napping_thread, (void *)i);
+	t_in_child(new_programs, NULL);
+	no_more_naps = 1;
+	for (int i = 0; i < THREADS; i++)
+		t_join(naps[i]);
+	busy_stop(&b);
+}
+
 int main(int argc, char **argv)
 {
 	char *slash;
 
-	(void)argc;
+	if (argc == 3 && !strcmp(argv[1], "--again"))
+		return again(argv);
 	if (realpath(argv[0], busy_command) && (slash = strrchr(busy_command, '/')))
 		snprintf(slash, sizeof(busy_command) - (slash - busy_command), "/../busy_storage");
 	if (access(busy_command, X_OK)) {
@@ -148,5 +228,7 @@ int main(int argc, char **argv)
 	}
 	TEST("another user of task storage")
 		test_busy();
+	TEST("registrations that end beside it")
+		test_ends();
 	return t_done("t_storage");
 }
