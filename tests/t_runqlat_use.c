@@ -153,6 +153,7 @@ static struct process start_with_stdout(int fd, const char *over)
 	p.pid = fork();
 	if (!p.pid) {
 		signal(SIGPIPE, SIG_DFL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(fd, STDOUT_FILENO);
 		dup2(fileno(p.err), STDERR_FILENO);
 		execl(t_csf_path(), "csf", "runqlat", "1", over, NULL);
