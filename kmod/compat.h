@@ -42,7 +42,7 @@ static inline bool csf_sched_delayed(const struct task_struct *p)
 }
 
 #if defined(CONFIG_SCHED_PROXY_EXEC) && !defined(CSF_HAVE_IS_BLOCKED)
-#error "Before 7.2, SCHED_PROXY_EXEC does not tell whether a task that stays queued waits for a mutex"
+#error "before 7.2 SCHED_PROXY_EXEC does not tell whether a queued task waits for a mutex"
 #endif
 
 /* 7.2 keeps a task that waits for a mutex queued (proxy execution); before it no task was. */
