@@ -51,13 +51,19 @@ static int bind_socket(int fd, const char *path)
 	return chmod(path, 0666); /* whoever may see the directory may ask */
 }
 
+/*
+ * A user can have as many connections queued as there is room, and all others are behind them. Who finds the
+ * queue full waits in connect(), in the order of coming, and can be there but once.
+ */
+#define BACKLOG 64
+
 int csf_listen(const char *path)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
 
 	if (fd < 0)
 		return -1;
-	if (!bind_socket(fd, path) && !listen(fd, SOMAXCONN))
+	if (!bind_socket(fd, path) && !listen(fd, BACKLOG))
 		return fd;
 	err = errno;
 	close(fd);
