@@ -132,6 +132,8 @@ static void print_text(struct csf_count *c, const struct csf_lines *lines, FILE 
 	struct loss l[NR_LOSSES];
 	int i;
 
+	if (c->later)
+		fprintf(f, "\n");
 	csf_table_print(&c->table, lines, f);
 	if (c->counter->print)
 		c->counter->print(c, f);
@@ -248,8 +250,7 @@ static int watch(struct csf_count *c)
 	int err = edge(c) || window(c);
 
 	while (!err && csf_watch_more(&c->watch)) {
-		if (!c->watch.json)
-			puts("");
+		c->later = true;
 		err = window(c);
 	}
 	return err;

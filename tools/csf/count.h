@@ -41,6 +41,7 @@ struct csf_count {
 	struct bpf_object *obj;
 	struct csf_edge_state *state;
 	bool plain; /* there is no BTF */
+	bool later; /* a window after the first */
 	uint64_t births; /* of all tasks, when the window began; where nobody tells */
 	void *own; /* the command's */
 };
