@@ -116,17 +116,18 @@ static uint64_t now_ns(void)
 }
 
 /* In one go: who asks for one key after another begins anew when the last one has been deleted meanwhile. */
-void csf_classic_walk(const struct csf_runqlat *r, struct csf_walk *walk)
+bool csf_classic_walk(const struct csf_runqlat *r, struct csf_walk *walk)
 {
 	uint32_t n = bpf_map__max_entries(r->classic->maps.starts), batch, i;
 	uint32_t *tids = calloc(n, sizeof(*tids));
 	uint64_t *since = calloc(n, sizeof(*since)), now;
+	bool ok = tids && since &&
+		  (!bpf_map_lookup_batch(bpf_map__fd(r->classic->maps.starts), NULL, &batch, tids,
+					 since, &n, NULL) ||
+		   errno == ENOENT);
 
 	memset(walk, 0, sizeof(*walk));
-	if (!tids || !since ||
-	    (bpf_map_lookup_batch(bpf_map__fd(r->classic->maps.starts), NULL, &batch, tids, since,
-				  &n, NULL) &&
-	     errno != ENOENT)) {
+	if (!ok) {
 		perror("csf: cannot read who waits");
 		n = 0;
 	}
@@ -137,6 +138,7 @@ void csf_classic_walk(const struct csf_runqlat *r, struct csf_walk *walk)
 	}
 	free(tids);
 	free(since);
+	return ok;
 }
 
 void csf_classic_unload(struct csf_runqlat *r)

@@ -263,10 +263,9 @@ static int by_tid(const void *a, const void *b)
 	return (x->tid > y->tid) - (x->tid < y->tid);
 }
 
-static void read_rows(const struct csf_runqlat *r, struct csf_rows *rows)
+static bool read_rows(const struct csf_runqlat *r, struct csf_rows *rows)
 {
-	if (r->options->by)
-		csf_rows_read(rows, r->rows_fd, r->options->by);
+	return !r->options->by || !csf_rows_read(rows, r->rows_fd, r->options->by);
 }
 
 static void walk_tasks(struct csf_runqlat *r, struct csf_runqlat_edge *e)
@@ -287,13 +286,13 @@ static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 	max = longest(r);
 	if (max > e->max_ns)
 		e->max_ns = max;
-	read_rows(r, &e->rows_before);
+	e->failed |= !read_rows(r, &e->rows_before);
 	if (r->classic)
-		csf_classic_walk(r, &e->walk);
+		e->failed |= !csf_classic_walk(r, &e->walk);
 	else
 		walk_tasks(r, e);
 	csf_runqlat_read(r, &e->after);
-	read_rows(r, &e->rows_after);
+	e->failed |= !read_rows(r, &e->rows_after);
 }
 
 /* Runs of the programs that the kernel left out. */

@@ -81,7 +81,7 @@ struct csf_runqlat_edge {
 	uint64_t skipped; /* runs of programs that the kernel left out */
 	uint64_t max_ns; /* the longest wait that has ended since the last edge */
 	bool walked;
-	bool failed; /* the walk */
+	bool failed; /* the walk, or reading the rows */
 	bool chained; /* a window ended here, and the next one begins at the same moment */
 };
 
