@@ -477,8 +477,8 @@ static __always_inline struct csf_ref *remember(struct task_struct *p, const str
 	} else {
 		made = bpf_task_storage_get(&refs, p, (void *)ref, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	}
-	if (made &&
-	    !is_registered(made)) { /* one that could not be deleted; the chunk leads to the page */
+	if (made && !is_registered(made)) {
+		/* one that could not be deleted; the chunk leads to the page */
 		made->slot = ref->slot;
 		made->moved_asleep = ref->moved_asleep;
 		barrier();
