@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runqlat_classic.skel.h"
 
@@ -107,14 +106,6 @@ int csf_classic_load(struct csf_runqlat *r, const struct csf_runqlat_options *o)
 	return CSF_EXIT_FAIL;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
-
 /* In one go: who asks for one key after another begins anew when the last one has been deleted meanwhile. */
 bool csf_classic_walk(const struct csf_runqlat *r, struct csf_walk *walk)
 {
@@ -131,7 +122,7 @@ bool csf_classic_walk(const struct csf_runqlat *r, struct csf_walk *walk)
 		perror("csf: cannot read who waits");
 		n = 0;
 	}
-	now = now_ns();
+	now = csf_now_ns();
 	for (i = 0; i < n; i++) {
 		walk->waiting += since[i] != 0;
 		walk->waiting_ns += since[i] && now > since[i] ? now - since[i] : 0;

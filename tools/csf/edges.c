@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The kernel frees tasks after a grace period; where RCU is lazy it may take ten seconds. */
@@ -76,14 +75,6 @@ static int read_tasks(struct csf_edges *e, int fd)
 	return (int)n;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
-
 static int walk_by_iterator(struct csf_edges *e)
 {
 	int fd = bpf_iter_create(bpf_link__fd(e->walk)), err;
@@ -103,7 +94,7 @@ static void take_all(struct csf_edges *e)
 
 int csf_edges_walk(struct csf_edges *e)
 {
-	uint64_t begin = now_ns();
+	uint64_t begin = csf_now_ns();
 	int err;
 
 	e->state->walk++;
@@ -113,7 +104,7 @@ int csf_edges_walk(struct csf_edges *e)
 		fprintf(stderr, "csf: cannot walk over all tasks: %s\n", strerror(-err));
 	csf_tasks_close(e->tasks);
 	e->now = *e->state;
-	e->walk_ns = now_ns() - begin;
+	e->walk_ns = csf_now_ns() - begin;
 	return err ? CSF_EXIT_FAIL : 0;
 }
 

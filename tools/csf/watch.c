@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NS UINT64_C(1000000000)
@@ -105,14 +104,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp csf_watch_argp = { options, parse, NULL, NULL, NULL, NULL, NULL };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * NS + ts.tv_nsec;
-}
 
 static bool thread_there(const struct csf_watch *w)
 {
@@ -242,7 +233,7 @@ static void say_ready(struct csf_watch *w)
 
 void csf_watch_begin(struct csf_watch *w)
 {
-	uint64_t now = now_ns();
+	uint64_t now = csf_now_ns();
 
 	if (!w->ended_ns && w->seconds)
 		w->over_ns = now + w->seconds * NS;
@@ -313,7 +304,7 @@ void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also)
 		{ .fd = also ? also->fd : -1, .events = POLLIN },
 	};
 
-	while (now = now_ns(), !w->stopped && (!end || now < end)) {
+	while (now = csf_now_ns(), !w->stopped && (!end || now < end)) {
 		show_progress(w, now, end);
 		if (poll(fds, 3, patience(now, end)) < 0 && errno != EINTR)
 			break;

@@ -8,6 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
+
+static inline uint64_t csf_now_ns(void) /* CLOCK_MONOTONIC */
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
+}
 
 /* What --cgroup means to BPF: the id of the cgroup and its depth below the root. */
 struct csf_cgroup {
