@@ -22,6 +22,9 @@ static inline const char *t_csf_path(void)
 	return path ? path : "build/csf";
 }
 
+/* What csf's process does before it becomes csf. */
+static void (*t_csf_before)(void);
+
 static inline void t_csf_exec_(const char *const *argv, int out, int err, int ready)
 {
 	char fd[16];
@@ -39,6 +42,8 @@ static inline void t_csf_exec_(const char *const *argv, int out, int err, int re
 	dup2(err, STDERR_FILENO);
 	signal(SIGHUP, SIG_DFL); /* with nohup csf heeds none */
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a test that hangs */
+	if (t_csf_before)
+		t_csf_before();
 	execv(t_csf_path(), args);
 	_exit(127);
 }

@@ -172,6 +172,37 @@ static __always_inline void count_open(__u64 ns)
 	}
 }
 
+/*
+ * What the wait had been when the look began, of one that is @ns long at @now; not above 0 if it
+ * began later.
+ */
+static __always_inline __s64 at_look(__u64 ns, __u64 now)
+{
+	return (__s64)(ns - (now - walk.look_ns));
+}
+
+/* User space has read our counts already, and will not find the task waiting any more. */
+static __always_inline void end_in_look(struct task_struct *p, __u64 ns)
+{
+	struct csf_runqlat_cpu *c = this_cpu();
+	__s64 before = at_look(ns, bpf_ktime_get_ns());
+
+	if (c && before > 0 && (__u32)p->pid > walk.at) {
+		c->overtaken_count++;
+		c->overtaken_ns += before;
+	}
+}
+
+static __always_inline void count_ended(struct task_struct *p, __u64 ns, bool open)
+{
+	if (walk.look_ns)
+		end_in_look(p, ns);
+	if (open)
+		count_open(ns);
+	else
+		count(p, ns);
+}
+
 static __always_inline void end_wait(struct task_struct *p, __u64 now)
 {
 	struct wait *w = wait_of(p, 0);
@@ -190,10 +221,8 @@ static __always_inline void end_wait(struct task_struct *p, __u64 now)
 		discard(CSF_STALE);
 	else if ((__s64)(now - since) < 0)
 		discard(CSF_NEGATIVE);
-	else if (w->open)
-		count_open(now - since);
 	else
-		count(p, now - since);
+		count_ended(p, now - since, w->open);
 }
 
 SEC("tp_btf/sched_switch")
@@ -275,7 +304,7 @@ static __always_inline void queued_until_now(struct task_struct *next, const str
 					     __u64 queued)
 {
 	if (rq && (__s64)(rq->clock - queued) >= 0)
-		count(next, rq->clock - queued);
+		count_ended(next, rq->clock - queued, 0);
 	else
 		discard(CSF_NEGATIVE);
 }
@@ -313,11 +342,14 @@ int BPF_PROG(csf_plain_switch, bool preempt, struct task_struct *prev, struct ta
 	return queue_switch(prev, next, 0);
 }
 
-static __always_inline void still_waits(__u64 ns)
+static __always_inline void still_waits(__u64 ns, __u64 now)
 {
+	__s64 before = at_look(ns, now);
+
+	if (before <= 0)
+		return;
 	walk.waiting++;
-	if ((__s64)ns > 0)
-		walk.waiting_ns += ns;
+	walk.waiting_ns += before;
 }
 
 static __always_inline void walk_queued(struct task_struct *p)
@@ -326,11 +358,12 @@ static __always_inline void walk_queued(struct task_struct *p)
 	struct rq *rq = rq_of(p);
 
 	if (queued && rq && is_runnable(p) && !p->on_cpu)
-		still_waits(rq->clock - queued);
+		still_waits(rq->clock - queued, bpf_ktime_get_ns());
 }
 
 static __always_inline void walk_woken(struct task_struct *p)
 {
+	__u64 now = bpf_ktime_get_ns();
 	struct wait *w;
 
 	if (!is_runnable(p) || p->on_cpu)
@@ -340,13 +373,13 @@ static __always_inline void walk_woken(struct task_struct *p)
 		if (w && !w->since) {
 			w->left = p->nvcsw + p->nivcsw;
 			w->open = 1;
-			w->since = bpf_ktime_get_ns();
+			w->since = now;
 		}
 		return;
 	}
 	w = wait_of(p, 0);
 	if (w && w->since && same_wait(w, p->nvcsw + p->nivcsw))
-		still_waits(bpf_ktime_get_ns() - w->since);
+		still_waits(now - w->since, now);
 }
 
 static __always_inline void tell(struct seq_file *seq, struct task_struct *p)
@@ -372,6 +405,7 @@ int csf_walk(struct bpf_iter__task *ctx)
 
 	if (!p || !wanted(p) || (is_dead(p) && !p->on_cpu))
 		return 0;
+	walk.at = p->pid;
 	walk.run_delay_ns += p->sched_info.run_delay;
 	walk.pcount += p->sched_info.pcount;
 	if (from == CSF_FROM_QUEUE)

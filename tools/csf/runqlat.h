@@ -44,7 +44,8 @@ struct csf_runqlat_cpu {
 	__u64 open_ns; /* since we looked */
 	__u64 gone_delay_ns; /* run_delay and pcount of tasks that have ended here */
 	__u64 gone_pcount;
-	__u64 pad[2];
+	__u64 overtaken_count; /* waits that ended during a look, before it came to their task */
+	__u64 overtaken_ns; /* how long they had been when it began */
 };
 
 struct csf_row_key {
@@ -78,8 +79,11 @@ struct csf_task_counters {
 struct csf_walk {
 	__u64 run_delay_ns; /* sums over tasks that live */
 	__u64 pcount;
-	__u64 waiting; /* tasks that wait now, and for how long they have */
+	__u64 waiting; /* tasks that waited when the look began, and how long they had then */
 	__u64 waiting_ns;
+	__u64 look_ns; /* when it began, by CLOCK_MONOTONIC; 0: nobody looks */
+	__u32 at; /* the TID that the walk has come to; it goes by them */
+	__u32 pad;
 };
 
 #define CSF_RAN_MAX 8

@@ -180,6 +180,8 @@ static void add_cpu(struct csf_runqlat_counts *c, struct csf_runqlat_cpu *cpu)
 	c->open_ns += cpu->open_ns;
 	c->gone_delay_ns += cpu->gone_delay_ns;
 	c->gone_pcount += cpu->gone_pcount;
+	c->overtaken_count += cpu->overtaken_count;
+	c->overtaken_ns += cpu->overtaken_ns;
 }
 
 void csf_runqlat_read(struct csf_runqlat *r, struct csf_runqlat_counts *c)
@@ -237,10 +239,8 @@ static bool walk_once(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 
 	if (fd < 0)
 		return false;
-	memset(&r->skel->bss->walk, 0, sizeof(e->walk));
 	ok = read_all(fd, e);
 	close(fd);
-	e->walk = r->skel->bss->walk;
 	return ok;
 }
 
@@ -268,20 +268,40 @@ static bool read_rows(const struct csf_runqlat *r, struct csf_rows *rows)
 	return !r->options->by || !csf_rows_read(rows, r->rows_fd, r->options->by);
 }
 
+/* From here on, a wait that ends is noted if it had begun. */
+static void begin_look(struct csf_runqlat *r)
+{
+	struct csf_walk *walk = &r->skel->bss->walk;
+
+	memset(walk, 0, sizeof(*walk));
+	__atomic_store_n(&walk->look_ns, csf_now_ns(), __ATOMIC_SEQ_CST);
+}
+
 static void walk_tasks(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
 	bool ok = walk_once(r, e);
 
+	e->walk = r->skel->bss->walk;
 	if (!ok)
 		perror("csf: cannot walk over all tasks");
 	e->failed |= !ok;
 	e->walked = ok && csf_kernel_pids();
 }
 
+static void end_look(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+{
+	e->walk.waiting += e->after.overtaken_count - e->before.overtaken_count;
+	e->walk.waiting_ns += e->after.overtaken_ns - e->before.overtaken_ns;
+	if (!r->classic)
+		r->skel->bss->walk.look_ns = 0;
+}
+
 static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
 	uint64_t max;
 
+	if (!r->classic)
+		begin_look(r);
 	csf_runqlat_read(r, &e->before);
 	max = longest(r);
 	if (max > e->max_ns)
@@ -293,6 +313,7 @@ static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 		walk_tasks(r, e);
 	csf_runqlat_read(r, &e->after);
 	e->failed |= !read_rows(r, &e->rows_after);
+	end_look(r, e);
 }
 
 /* Runs of the programs that the kernel left out. */

@@ -62,6 +62,8 @@ struct csf_runqlat_counts {
 	uint64_t open_ns;
 	uint64_t gone_delay_ns;
 	uint64_t gone_pcount;
+	uint64_t overtaken_count;
+	uint64_t overtaken_ns;
 };
 
 void csf_runqlat_read(struct csf_runqlat *r, struct csf_runqlat_counts *c);
