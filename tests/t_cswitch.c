@@ -441,7 +441,7 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "--sleep"))
 		return sleep_and_end(atoi(argv[2]));
 	TEST("frozen at both edges: the same as /proc")
-		frozen("", 10);
+		frozen("", t_in_guest() ? 5 : 10);
 	TEST("frozen, without BTF")
 		frozen(" --no-btf", 5);
 	TEST("children that ended: the same as wait4()")

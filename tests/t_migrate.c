@@ -361,12 +361,12 @@ static void leaves_nothing(void)
 int main(void)
 {
 	TEST("frozen at both edges: the same as /proc")
-		frozen("", 10, busy_process, 10, let_run);
+		frozen("", t_in_guest() ? 5 : 10, busy_process, 10, let_run);
 	TEST("frozen, without task storage")
 		frozen(" --force-hash", 5, busy_process, 10, let_run);
 	if (t_in_guest()) /* not on a machine that others use */
 		TEST("CPUs that come and go")
-			frozen("", 10, light_process, 8, unplug);
+			frozen("", 7, light_process, 8, unplug);
 	TEST("each wakeup counts once")
 		wakeups("");
 	TEST("each wakeup counts once, without task storage")
