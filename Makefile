@@ -53,7 +53,7 @@ check: ## unit tests, then the module in a 6.1 guest and in an instruction-count
 	@tests/check.sh unit bookworm icount
 
 check-all: ## lint, check, a 7.x kernel and a 5.x one, BPF here and in a guest, the virtme-ng way, packages, and the test harness itself
-	@tests/check.sh --total packages+harness+icount lint unit arm64 bookworm newest bpf bpf_guest watch_guest oldest virtme
+	@tests/check.sh --total packages+harness+icount+unit+arm64 lint bookworm newest bpf bpf_guest watch_guest oldest virtme
 
 vm: ## all tests in a guest with the running kernel, or KREL=, where it can be had
 	@tests/vm.sh
