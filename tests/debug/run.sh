@@ -54,7 +54,8 @@ build() { # KERNEL: into $kbuild
 
 # From a kernel's log: a line "ours|other TITLE" a report. One begins with what is below, which names the
 # functions or is followed by a line that does, and ends at the next "==" line, end of trace, or report.
-# What the module itself says of leaks and refusals is ours as well.
+# What the module itself says of leaks and refusals is ours as well. What an interrupt came upon is not what raced
+# in it: KCSAN lists it below the interrupt's entry.
 reports() { # <LOG
 	tr -d '\r' | awk '
 		function flush() {
@@ -70,7 +71,9 @@ reports() { # <LOG
 		line ~ /^(BUG: |WARNING: |INFO: (task|rcu|possible|suspicious)|Oops|general protection|DEBUG_LOCKS|unreferenced object)/ {
 			flush(); title = line; gsub(/\+0x[0-9a-f]+\/0x[0-9a-f]+/, "", title); gsub(/ (PID|CPU): [0-9]+/, "", title)
 		}
-		title != "" && /\[coarse_stat_fs\]|[^a-z_]csf_[a-z_]+\+0x/ { ours = 1 }
+		/^$/ || / by (task|interrupt)/ { below = 0 }
+		/^ asm_(sysvec|common)/ { below = title ~ /KCSAN/ }
+		title != "" && !below && /\[coarse_stat_fs\]|[^a-z_]csf_[a-z_]+\+0x/ { ours = 1 }
 		/====================|---\[ end trace/ { flush() }
 		END { flush() }'
 }
@@ -83,6 +86,15 @@ judge_sees() {
 			=====================
 			BUG: KCSAN: data-race in a / b
 			 a+0x1/0x2
+			 asm_sysvec_apic_timer_interrupt+0x1/0x2
+			 csf_thread_mmap+0x1/0x2 [coarse_stat_fs]
+
+			=====================
+			BUG: KCSAN: data-race in g / h
+			 asm_sysvec_apic_timer_interrupt+0x1/0x2
+
+			write to 0x1 of 8 bytes by task 1 on cpu 0:
+			 csf_thread_mmap+0x1/0x2 [coarse_stat_fs]
 			=====================
 			BUG: KASAN: use-after-free in c+0x1/0x2
 			 d+0x1/0x2 [coarse_stat_fs]
@@ -95,7 +107,7 @@ judge_sees() {
 			 csf_sched_in+0x1/0x2
 		LOG
 	)
-	[ "$seen" = "other BUG: KCSAN: data-race in a / b,ours BUG: KASAN: use-after-free in c,other WARNING: at e.c:1 f,ours INFO: rcu_preempt detected stalls," ] ||
+	[ "$seen" = "other BUG: KCSAN: data-race in a / b,ours BUG: KCSAN: data-race in g / h,ours BUG: KASAN: use-after-free in c,other WARNING: at e.c:1 f,ours INFO: rcu_preempt detected stalls," ] ||
 		die "reports are not recognized: $seen"
 }
 
