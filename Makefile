@@ -79,7 +79,7 @@ format: ## lay out all C sources as .clang-format says
 	find include kmod lib bpf tools examples tests -name '*.[ch]' ! -name '*.mod.c' -o -name '*.cc' | xargs clang-format -i
 
 lint: ## look for faults without running anything: clang-tidy, checkpatch, shellcheck and more
-	@scripts/lint.sh $(LINT)
+	@scripts/lint.sh $(CHECKS)
 
 compdb: ## make compile_commands.json, for clangd
 	@scripts/compdb.sh "$(KDIR)"

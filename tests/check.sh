@@ -22,7 +22,7 @@ top=$(realpath "$(dirname "$0")"/..)
 logs=$top/build/check
 cd "$top" || exit 1
 
-stage_lint() { scripts/lint.sh; }
+stage_lint() { make -s --no-print-directory lint; }
 stage_unit() {
 	local status=0
 	scripts/version.sh || status=1

@@ -231,7 +231,7 @@ static int no_key_left(void)
 static int not_allowed(void)
 {
 	EXPECT(!chmod(u_thread_path, 0));
-	EXPECT(!setuid(65534));
+	(void)!setuid(65534); /* of an ordinary user, the mode is enough */
 	return fails_with(EACCES);
 }
 
@@ -254,12 +254,8 @@ static void test_limits(void)
 		CHECK_EQ(u_in_child(no_key_left), 0);
 	TEST("with descriptors 0, 1 and 2 closed it works and leaves them closed")
 		CHECK_EQ(u_in_child(descriptors_closed), 0);
-	TEST("a file one may not read: EACCES") {
-		if (geteuid())
-			u_skip("needs root to become somebody else");
-		else
-			CHECK_EQ(u_in_child(not_allowed), 0);
-	}
+	TEST("a file one may not read: EACCES")
+		CHECK_EQ(u_in_child(not_allowed), 0);
 }
 
 int main(void)
