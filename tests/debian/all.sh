@@ -93,7 +93,7 @@ table() { # NAME:WRITER...: one that was never run is in it, too
 				echo "${pair%:*} $(kernel_of "${pair%:*}") ${pair#*:} - - - - -"
 			fi
 		done
-	} | column -t
+	} | awk '{ printf "%-22s %-24s %-7s %7s %7s %8s %8s  %s\n", $1, $2, $3, $4, $5, $6, $7, $8 }'
 }
 
 failures() { # NAME:WRITER...: how many did not pass

@@ -212,7 +212,7 @@ static uint64_t longest(struct csf_runqlat *r)
 static bool read_all(int fd, struct csf_runqlat_edge *e)
 {
 	size_t size = 0, room = 0;
-	char *text = NULL, *more;
+	char *text = NULL, *more = NULL;
 	ssize_t n;
 
 	do {
