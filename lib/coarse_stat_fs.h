@@ -283,8 +283,8 @@ static inline int csf_self_snap_(struct csf_snap *s, int ordered)
  *  ESRCH    the page is not the calling thread's (see the top of this file)
  *  ENOMEM or EINVAL, from allocating the per-thread state
  * or another one of open(2), fstat(2), mmap(2), socket(2) or connect(2). But for ESTALE and ESRCH
- * of a page that is mapped, the same error is returned for 0.1 s after a failure without a new
- * attempt.
+ * of a page that is mapped, the same error is returned without a new attempt for 0.1 s after a
+ * failure, or for ten times as long as it took.
  */
 static inline int csf_thread_snap(struct csf_snap *s)
 {

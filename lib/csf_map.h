@@ -41,7 +41,10 @@
 #define CSF_TLS_MODEL_
 #endif
 
-/* After a failure, the next attempt to map a page is made this much later at the earliest. */
+/*
+ * After a failure, the next attempt to map a page is made this much later at the earliest, and ten
+ * times as long as the failed one took: a service that hangs stops nobody for more of the time.
+ */
 #define CSF_RETRY_NS_ 100000000ull
 /* A page of a service that has not changed for so long may be that of a dead one. */
 #define CSF_STALE_NS_ 1000000000ull
@@ -315,16 +318,19 @@ static inline int csf_failed_lately_(const struct csf_failure_ *f)
 	return 1;
 }
 
-static inline void csf_remember_(struct csf_failure_ *f, int failed)
+static inline void csf_remember_(struct csf_failure_ *f, int failed, uint64_t begun_ns)
 {
+	uint64_t now = csf_mono_ns_(), pause = 10 * (now - begun_ns);
+
 	f->err = failed ? errno : 0;
-	f->retry_ns = failed ? csf_mono_ns_() + CSF_RETRY_NS_ : 0;
+	f->retry_ns = now + (pause > CSF_RETRY_NS_ ? pause : CSF_RETRY_NS_);
 }
 
 /* Out of line: the first call of a thread or a forked child, and every failing one. */
 __attribute__((noinline)) CSF_SHARED_ int csf_thread_map_(void)
 {
 	struct csf_tls_ *t = &csf_tls_;
+	uint64_t begun_ns = csf_mono_ns_();
 	int saved = errno;
 	int ret, state;
 
@@ -341,7 +347,7 @@ __attribute__((noinline)) CSF_SHARED_ int csf_thread_map_(void)
 	/* A handler that ran just before that has mapped the page already. */
 	ret = t->gen == csf_guard_->gen ? 0 : csf_thread_map_now_(t);
 	pthread_setcancelstate(state, &state);
-	csf_remember_(&t->thread_failed, ret);
+	csf_remember_(&t->thread_failed, ret, begun_ns);
 	csf_barrier_();
 	t->busy = 0;
 	if (!ret)
@@ -395,6 +401,7 @@ __attribute__((noinline)) CSF_SHARED_ const struct csf_cpu_page *csf_cpu_map_(vo
 {
 	struct csf_tls_ *t = &csf_tls_;
 	const struct csf_cpu_page *page = NULL, *none = NULL;
+	uint64_t begun_ns = csf_mono_ns_();
 	struct csf_guard_ *g;
 	int state;
 
@@ -405,7 +412,7 @@ __attribute__((noinline)) CSF_SHARED_ const struct csf_cpu_page *csf_cpu_map_(vo
 	if (g)
 		page = csf_cpu_map_now_();
 	pthread_setcancelstate(state, &state);
-	csf_remember_(&t->cpu_failed, !page);
+	csf_remember_(&t->cpu_failed, !page, begun_ns);
 	if (!page)
 		return NULL;
 	if (__atomic_compare_exchange_n(&g->cpu, &none, page, 0, __ATOMIC_ACQ_REL,
