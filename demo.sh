@@ -3,9 +3,10 @@
 # See coarse_stat_fs explain slow operations, on any Debian machine: sudo ./demo.sh
 # Installs what is missing, then make demo. Nothing is ever loaded into this machine's kernel.
 set -eu
-. "$(dirname "$0")"/scripts/say.sh
+top=$(dirname "$(realpath "$0")")
+. "$top"/scripts/say.sh
 no_arguments "$0" "$@"
-cd "$(dirname "$0")"
+cd "$top"
 scripts/setup.sh build
 scripts/demo.sh --here || scripts/setup.sh demo
 scripts/give-back.sh make --no-print-directory demo

@@ -35,7 +35,7 @@
 # hope. CSF= names the csf command (default: build/csf, or the one in PATH).
 set -u
 me=${0##*/}
-top=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+top=$(cd "$(dirname "$(realpath "$0")")/.." && pwd) || exit 1
 ticker=$top/build/ticker spin=$top/build/spin
 all="A1 A2 B1 B2 B3 B4 S C1 C2 C3 D1 D2"
 rt_runtime=/proc/sys/kernel/sched_rt_runtime_us

@@ -3,7 +3,8 @@
 # Check for what building csf takes, and name the packages that are missing.
 #
 #	scripts/bpf-tools.sh CLANG BPFTOOL CC
-. "$(dirname "$0")"/say.sh
+here=$(dirname "$(realpath "$0")")
+. "$here"/say.sh
 ! is_help "${1:-}" || usage "$0"
 [ $# = 3 ] || usage_error "takes three arguments: CLANG BPFTOOL CC"
 missing=

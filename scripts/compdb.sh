@@ -5,9 +5,10 @@
 #
 #	scripts/compdb.sh [KDIR]
 set -eu
-. "$(dirname "$0")"/say.sh
+here=$(dirname "$(realpath "$0")")
+. "$here"/say.sh
 ! is_help "${1:-}" || usage "$0"
-cd "$(dirname "$0")/.."
+cd "$here/.."
 need_tools lint bear
 kdir=${1:-/lib/modules/$(uname -r)/build}
 bear --output compile_commands.json -- make -s --always-make B=build/compdb csf build/compdb/csfcat examples tests

@@ -5,7 +5,8 @@
 #
 #	scripts/give-back.sh COMMAND...
 set -u
-. "$(dirname "$0")"/say.sh
+here=$(dirname "$(realpath "$0")")
+. "$here"/say.sh
 ! is_help "${1:-}" || usage "$0"
 [ $# != 0 ] || usage_error "which command shall be run?"
 status=0

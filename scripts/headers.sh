@@ -4,7 +4,8 @@
 #
 #	scripts/headers.sh KDIR
 set -eu
-. "$(dirname "$0")"/say.sh
+here=$(dirname "$(realpath "$0")")
+. "$here"/say.sh
 ! is_help "${1:-}" || usage "$0"
 [ $# = 1 ] || usage_error "takes one argument, the kernel build directory"
 [ -n "$1" ] || usage_error "the kernel build directory has no name"

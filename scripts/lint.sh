@@ -12,7 +12,7 @@
 # kmod and module take the Debian root file system of tests/debian/rootfs.sh, checkpatch Debian's linux-source package;
 # both are fetched when they are missing. Prints "ok" or "not ok" a check, and what was found.
 set -u
-top=$(realpath "$(dirname "$0")"/..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 . "$top"/scripts/say.sh
 cd "$top" || exit 1
 build=build/lint
@@ -144,7 +144,7 @@ check_checkpatch() {
 	return "$status"
 }
 
-! is_help "${1:-}" || usage "$0"
+! is_help "${1:-}" || usage "$top"/scripts/lint.sh
 # shellcheck disable=SC2086 # a list
 [ $# != 0 ] || set -- $checks
 for check; do

@@ -7,7 +7,7 @@
 # SUITE is a line of tests/debian/KERNELS. The package is kept beside the root file systems (CSF_CACHE=, build/debian);
 # CHECK=1 asks the mirror for a newer one. DIR/.unpacked names what was unpacked, and DIR is left alone if that is there.
 set -eu
-top=$(realpath "$(dirname "$0")"/..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 . "$top"/scripts/say.sh
 . "$top"/scripts/mirror.sh
 

@@ -10,7 +10,7 @@
 # On Debian 12 virtme-ng comes from Debian 13, and QEMU from bookworm-backports (MIRROR= as for
 # tests/debian/run.sh), by an apt configuration under build/: /etc/apt stays as it is.
 set -eu
-top=$(realpath "$(dirname "$0")"/..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 . "$top"/scripts/say.sh
 . "$top"/scripts/mirror.sh
 . "$top"/tests/qemu.sh

@@ -5,9 +5,10 @@
 #
 #	scripts/spdx.sh
 set -eu
-. "$(dirname "$0")"/say.sh
+here=$(dirname "$(realpath "$0")")
+. "$here"/say.sh
 no_arguments "$0" "$@"
-cd "$(dirname "$0")/.."
+cd "$here/.."
 
 files() { # of the tree, as git has them or as a tarball brought them
 	if [ -e .git ]; then

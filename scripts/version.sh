@@ -4,9 +4,10 @@
 #
 #	scripts/version.sh
 set -u
-. "$(dirname "$0")"/say.sh
+here=$(dirname "$(realpath "$0")")
+. "$here"/say.sh
 no_arguments "$0" "$@"
-cd "$(dirname "$0")/.." || exit 1
+cd "$here/.." || exit 1
 version=$(cat VERSION)
 status=0
 

@@ -3,7 +3,7 @@
 # Compile for arm64, without a warning, what is not x86 alone: the library, the tools, the BPF programs.
 # That it runs there is not tested.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$(realpath "$0")")/.."
 cc=${ARM64_CC:-aarch64-linux-gnu-gcc}
 command -v "$cc" >/dev/null || { echo "skip arm64: there is no $cc (gcc-aarch64-linux-gnu)"; exit; }
 flags=(-std=gnu11 -O2 -Wall -Wextra -Wpedantic -Wno-overlength-strings -Werror -Iinclude -I. -Ibuild

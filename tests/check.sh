@@ -17,7 +17,7 @@
 # What failed is repeated at the end. The last line is RESULT 0 if all passed; --total adds "N passed, N failed, N
 # skipped", by lines "ok", "not ok" and "skip" of all stages. Each stage's output is in build/check/STAGE.log.
 set -u
-top=$(realpath "$(dirname "$0")"/..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 . "$top"/scripts/say.sh
 logs=$top/build/check
 cd "$top" || exit 1
@@ -28,6 +28,7 @@ stage_unit() {
 	scripts/version.sh || status=1
 	scripts/spdx.sh || status=1
 	tests/docs.sh || status=1
+	tests/paths.sh || status=1
 	make -s --no-print-directory unit || status=1
 	return "$status"
 }
@@ -127,7 +128,7 @@ total() {
 	[ "$failures" = 0 ]
 }
 
-[ "${1:-}" != -h ] || usage "$0"
+[ "${1:-}" != -h ] || usage "$top"/tests/check.sh
 want_total=
 if [ "${1:-}" = --total ]; then
 	want_total=1

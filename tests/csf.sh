@@ -12,7 +12,7 @@ case $#,${1:-} in
 1,-h | 1,--help) sed -n '3,${/^#/!q;s/^# \{0,1\}//p}' "$0"; exit ;;
 *) echo "csf.sh: the only option is --no-pages (csf.sh -h for help)" >&2; exit 2 ;;
 esac
-top=$(realpath "$(dirname "$0")"/..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 csf=$(realpath "${CSF_CMD:-$top/build/csf}")
 tests=$(realpath "${CSF_TESTS:-$(dirname "$csf")/tests}")
 tmp=$(mktemp -d) || exit 1

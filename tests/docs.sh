@@ -8,7 +8,7 @@
 #
 # Prints "ok" and "not ok" lines; exit status 0 if all are ok. Needs csf and csfcat, and builds them.
 set -u
-top=$(realpath "$(dirname "$0")"/..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 . "$top"/scripts/say.sh
 no_arguments "$0" "$@"
 cd "$top" || exit 1

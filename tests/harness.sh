@@ -6,7 +6,7 @@
 #
 # Prints "ok", "not ok" and a summary; exit status 0 if every guest was judged rightly.
 set -u
-top=$(realpath "$(dirname "$0")"/..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 . "$top"/scripts/say.sh
 log=$top/build/check/harness-guest.txt
 mkdir -p "${log%/*}"

@@ -8,7 +8,7 @@
 # As root, where BPF works; CSF_CMD is the csf command (default: build/csf).
 set -u
 [ "${1:-}" != -h ] || { sed -n '3,${/^#/!q;s/^# \{0,1\}//p}' "$0"; exit; }
-top=$(realpath "$(dirname "$0")"/..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 csf=$(realpath "${CSF_CMD:-$top/build/csf}")
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

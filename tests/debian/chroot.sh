@@ -5,7 +5,8 @@
 #
 #	tests/debian/chroot.sh ROOTFS COMMAND...
 set -eu
-. "$(dirname "$0")"/../../scripts/say.sh
+here=$(dirname "$(realpath "$0")")
+. "$here"/../../scripts/say.sh
 [ "${1:-}" != -h ] || usage "$0"
 [ $# -ge 2 ] || usage_error "needs ROOTFS and COMMAND"
 # In a mount name space of its own it is gone with the command, however that ends; inside of a chroot mounts

@@ -9,7 +9,7 @@
 # /dev/kvm if there is one. DOCKER=podman works as well. What was built and the logs are in build/ as ever, and belong to
 # whoever runs this. DRY_RUN=1 prints the command instead.
 set -eu
-top=$(realpath "$(dirname "$0")"/../..)
+top=$(realpath "$(dirname "$(realpath "$0")")"/../..)
 . "$top"/scripts/say.sh
 image=ubuntu:24.04 # GitHub's runner
 passed_on="VM_DEBUG VM_TIMEOUT ICOUNT WRITER APPEND ACCEL VM_CPUS VM_MEMORY VM_DISK_IOPS MIRROR MIRROR_SECURITY CHECK \
