@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 # The ## comments are what `make help` prints. Nothing but what is named install does install anything.
 
+# What would take a name apart where a shell reads it; scripts/say.sh refuses the same.
+BREAKING := ' " ` \ $$ ; & | < > ( )
+breaks = $(strip $(word 2,-$(1)-) $(foreach c,$(BREAKING) $(2),$(findstring $(c),$(1))))
+$(if $(call breaks,$(CURDIR)),$(error nothing builds in '$(CURDIR)': \
+	move the directory to a path without blanks, quotes and what a shell takes apart))
+
 VERSION := $(shell cat VERSION)
 KREL ?= $(shell uname -r)
 KDIR ?= /lib/modules/$(KREL)/build

@@ -9,6 +9,18 @@ die() { # MESSAGE: what went wrong and what to do about it
 	exit 1
 }
 
+# Compilers' flags and QEMU's arguments hold the tree's path, and not all of them can quote; make refuses the same.
+refuse_path() {
+	local tree
+	tree=$(realpath "${BASH_SOURCE[0]%/*}"/..)
+	case $tree in
+	*[[:space:]\'\"\`\$\\\;\&\|\<\>\(\)]*)
+		die "nothing works in '$tree': move the directory to a path without blanks, quotes and what a shell takes apart"
+		;;
+	esac
+}
+refuse_path
+
 usage_error() { # MESSAGE
 	printf '%s: %s (%s -h for help)\n' "$me" "$*" "$me" >&2
 	exit 2
