@@ -88,11 +88,14 @@ wants_csf() {
 	esac
 }
 
-add_csf() { # STAGE: static, since what it takes to build BPF programs is here, not in the suite
-	vm_build "csf" make -s --no-print-directory -C "$top" build/csf-static build/busy_storage
-	mkdir -p "$1"/csf/build
-	cp "$top"/build/csf-static "$1"/csf/build/csf
-	cp "$top"/build/busy_storage "$1"/csf/build
+add_csf() { # STAGE: with its libraries, since what it takes to build BPF programs is here, not in the suite
+	local lib=$1/csf/build/lib
+	vm_build "csf" make -s --no-print-directory -C "$top" build/csf-guest build/busy_storage-guest
+	mkdir -p "$lib"
+	cp "$top"/build/csf-guest "$1"/csf/build/csf
+	cp "$top"/build/busy_storage-guest "$1"/csf/build/busy_storage
+	ldd "$top"/build/csf | grep -o '/[^ ]*' | xargs cp -t "$lib"
+	mv "$lib"/ld-linux-* "$lib"/ld.so
 }
 
 pack() { # the initramfs, with this run's secrets and wishes
