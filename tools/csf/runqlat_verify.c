@@ -126,7 +126,8 @@ void csf_runqlat_verify_print(FILE *f, const struct csf_runqlat_verify *v)
 			(double)t->run_delay_ns / 1e6, difference_us(t),
 			t->migrated ? " migrated" : "", t->ok ? "" : " OUTSIDE");
 	}
-	fprintf(f, "verify: %zu threads, %zu outside the bound\n", v->n, v->failed);
+	fprintf(f, "verify: %zu threads, %zu outside the bound%s\n", v->n, v->failed,
+		v->failed ? " (kernels that hide switches: see csf-runqlat(8))" : "");
 }
 
 static void add_number(struct json_object *o, const char *name, uint64_t n)

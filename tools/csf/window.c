@@ -117,7 +117,7 @@ void csf_window_print(FILE *f, const struct csf_runqlat *r, const struct csf_win
 		csf_rows_print(f, &w->rows, o->by, o->unit_ns);
 	csf_hist_print_table(f, &w->hist);
 	if (w->open_count)
-		fprintf(f, "open: %" PRIu64 " waits, %.3f ms so far\n", w->open_count,
+		fprintf(f, "open: %" PRIu64 " waits, %.3f ms of them seen\n", w->open_count,
 			(double)w->open_ns / 1e6);
 	print_discarded(f, w);
 	if (o->from == CSF_FROM_QUEUE && w->walked)
