@@ -77,7 +77,7 @@ check_man() {
 	local page status=0
 	for page in $(files 'man/*.[1-9]'); do
 		silent mandoc -T lint -W warning "$page" || status=1
-		silent groff -man -ww -z "$page" || status=1
+		silent groff -t -man -ww -z "$page" || status=1
 	done
 	return "$status"
 }
