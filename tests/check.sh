@@ -48,7 +48,7 @@ stage_bpf() {
 		echo "skip BPF on this machine: it takes root and a kernel with BTF"
 		return
 	fi
-	make -s --no-print-directory csf tests || return
+	make -s --no-print-directory tools csf tests || return
 	tests/csf.sh || status=1
 	tests/watch.sh || status=1
 	for test in $(make -s --no-print-directory list-serve-tests list-watch-tests); do build/tests/t_"$test" || status=1; done

@@ -14,6 +14,7 @@ case $#,${1:-} in
 esac
 top=$(realpath "$(dirname "$(realpath "$0")")"/..)
 csf=$(realpath "${CSF_CMD:-$top/build/csf}")
+csfcat=$(realpath "${CSFCAT:-$(dirname "$csf")/csfcat}")
 tests=$(realpath "${CSF_TESTS:-$(dirname "$csf")/tests}")
 tmp=$(mktemp -d) || exit 1
 chmod 755 "$tmp"
@@ -225,6 +226,50 @@ nothing_left() {
 }
 
 #
+# csfcat, and a service that fails it
+#
+
+serve() { # OPTION...: until it listens at $tmp/socket
+	rm -f "$tmp/socket" # of one that was killed
+	"$csf" serve --socket "$tmp/socket" "$@" &
+	service=$!
+	for _ in $(seq 200); do
+		[ ! -S "$tmp/socket" ] || return 0
+		sleep 0.1
+	done
+	why="nothing listens"
+	return 1
+}
+
+blames_service() { # WORDS COMMAND...
+	complains 1 "$1" env CSF_SOCKET="$tmp/socket" "${@:2}" || return
+	grep -qF "$tmp/socket" "$tmp/err" && ! grep -qE 'module|insmod' "$tmp/err"
+}
+
+stopped_service() {
+	serve || return
+	kill -STOP "$service"
+	blames_service "busy or stopped" "$csfcat" self && blames_service "busy or stopped" "$csfcat" cpu
+	status=$?
+	kill -KILL "$service"
+	wait "$service" 2>/dev/null
+	service=
+	return "$status"
+}
+
+killed_service() {
+	serve || return
+	(sleep 0.7 && kill -KILL "$service") &
+	blames_service "has ended" "$csfcat" self 2000
+	status=$?
+	wait "$service" 2>/dev/null
+	service=
+	[ "$status" = 0 ] || return
+	complains 1 "any more" env CSF_SOCKET="$tmp/socket" "$csfcat" self &&
+		complains 1 "csf serve --socket $tmp/socket" env CSF_SOCKET="$tmp/socket" "$csfcat" cpu
+}
+
+#
 # pages
 #
 
@@ -243,12 +288,7 @@ test_program() { # NAME COMMAND...: cases of a test program, as ours
 }
 
 hashed() { # the service on kernels whose task storage is not dependable
-	"$csf" serve --force-hash --socket "$tmp/socket" &
-	service=$!
-	for _ in $(seq 200); do
-		[ ! -S "$tmp/socket" ] || break
-		sleep 0.1
-	done
+	serve --force-hash || return
 	for t in life sum thread; do
 		test_program "hash: t_$t" env CSF_SOCKET="$tmp/socket" "$tests/t_$t"
 	done
@@ -274,6 +314,8 @@ check "nested" nested
 check "unprivileged" unprivileged
 check "PID namespace" in_pid_namespace
 check "killed" killed
+check "csfcat and a service that is stopped" stopped_service
+check "csfcat and a service that is killed" killed_service
 check "nothing left in /run" nothing_left
 if [ "${1:-}" != --no-pages ]; then
 	for t in cpu thread sum wakeup life stress; do

@@ -260,6 +260,17 @@ explains_missing_module() { # COMMAND...
 		says "sudo mount -t coarse_stat_fs none $mnt"
 }
 
+# In a directory as after make, or with nothing built in it; the two writers are there to choose from.
+names_both_writers() { # insmod|modprobe COMMAND...
+	load=$1
+	shift
+	rm -rf "$tmp/tree"
+	mkdir -p "$tmp/tree/kmod"
+	[ "$load" = modprobe ] || : >"$tmp/tree/kmod/coarse_stat_fs.ko"
+	hidden "mount -t tmpfs none /sys/kernel; cd $tmp/tree" "$@"
+	ended_with 1 && says "sudo $load " && says "sudo mount -t coarse_stat_fs none $mnt" && says "sudo csf serve"
+}
+
 only_missing_mount() {
 	hidden "umount $mnt" tools/csfcat cpu
 	! says insmod && return
@@ -418,11 +429,16 @@ if unshare -m true 2>/dev/null; then
 	for command in "tools/csfcat cpu" "tools/csfcat self" "tools/csfcat self 2" build/eventloop; do
 		# shellcheck disable=SC2086
 		check "$command, not mounted: what to do" explains_missing_mount $command
+		if [ "$command" = build/eventloop ]; then
+			check "$command, not loaded: what to do" explains_missing_module "$command"
+			continue
+		fi
+		for load in insmod modprobe; do
+			# shellcheck disable=SC2086
+			check "$command, not loaded: what to do, by $load" names_both_writers $load "$PWD"/$command
+		done
 		# shellcheck disable=SC2086
-		check "$command, not loaded: what to do" explains_missing_module $command
-		# shellcheck disable=SC2086
-		[ "$command" = build/eventloop ] ||
-			check "$command, another version: what to do" refuses_another_version $command
+		check "$command, another version: what to do" refuses_another_version $command
 	done
 	check "csfcat, not mounted: nothing that is done already" only_missing_mount
 else

@@ -13,6 +13,7 @@
 #define CSF_VERSION "unknown" /* the Makefile says it */
 #endif
 
+#define MODULE_FILE "kmod/" CSF_FS_NAME ".ko" /* as built in the current directory */
 #define MAX_MS 3600000
 #define UPDATE_TRIES 3000 /* ms to wait for the first update: three of the longest periods */
 #define SAME_UPDATE_TRIES 1000
@@ -69,36 +70,55 @@ static int print_help(void)
 	return 0;
 }
 
+/*
+ * Why there is no page. The library takes the module's file; where there is none, it asks the service.
+ */
+
+static void print_how_to_serve(void)
+{
+	const char *path = csf_service_path_();
+	int usual = !strcmp(path, CSF_SOCKET);
+
+	fprintf(stderr, "  sudo csf serve%s%s, or sudo csf run COMMAND\n",
+		usual ? "" : " --socket ", usual ? "" : path);
+}
+
 /* A loaded module has made its mount point, so a missing page in it wants nothing but the mount. */
 static void print_how_to_mount(void)
 {
-	if (access(CSF_MOUNT_POINT, F_OK))
-		fputs("The module is not loaded. Load and mount it:\n"
-		      "  sudo insmod kmod/coarse_stat_fs.ko\n",
-		      stderr);
-	else
+	if (!access(CSF_MOUNT_POINT, F_OK))
 		fputs("The module is loaded but its file system is not mounted. Mount it:\n",
 		      stderr);
-	fputs("  sudo mount -t " CSF_FS_NAME " none " CSF_MOUNT_POINT "\n"
-	      "Or let BPF write the pages, without the module:\n"
-	      "  sudo csf serve, or sudo csf run COMMAND\n",
-	      stderr);
+	else if (!access(MODULE_FILE, F_OK))
+		fputs("The module is not loaded. Load and mount it:\n"
+		      "  sudo insmod " MODULE_FILE "\n",
+		      stderr);
+	else
+		fputs("The module is not loaded. Where it is installed, load and mount it\n"
+		      "('make' in the source builds it):\n"
+		      "  sudo modprobe " CSF_FS_NAME "\n",
+		      stderr);
+	fputs("  sudo mount -t " CSF_FS_NAME " none " CSF_MOUNT_POINT "\n", stderr);
 }
 
-static int page_error(const char *path)
+/* A service that was killed leaves its socket. */
+static void print_how_to_begin(const char *path)
 {
-	int err = errno;
+	const char *socket_path = csf_service_path_();
+	struct stat st;
+	int left = !stat(socket_path, &st) && S_ISSOCK(st.st_mode);
 
-	fprintf(stderr, "csfcat: cannot read %s: %s\n", path, strerror(err));
+	fprintf(stderr, "csfcat: nobody writes pages: there is no %s,\n", path);
+	fprintf(stderr, "and no service listens at %s%s\n", socket_path, left ? " any more" : "");
+	print_how_to_mount();
+	fputs("Or let BPF write the pages, without the module:\n", stderr);
+	print_how_to_serve();
+}
+
+/* What does not depend on who writes the pages. */
+static void explain_common(int err)
+{
 	switch (err) {
-	case ENOENT:
-		print_how_to_mount();
-		break;
-	case EPROTO:
-		fputs("It is no page of the version that this csfcat knows. Build csfcat and the\n"
-		      "module from the same source, and load that module.\n",
-		      stderr);
-		break;
 	case EACCES:
 	case EPERM:
 		fputs("Every user may read the pages: look at the permissions of its directories\n"
@@ -114,7 +134,73 @@ static int page_error(const char *path)
 	default:
 		break;
 	}
+}
+
+static void explain_module(const char *path, int err)
+{
+	fprintf(stderr, "csfcat: cannot read %s: %s\n", path, strerror(err));
+	if (err == EPROTO)
+		fputs("It is no page of the version that this csfcat knows. Build csfcat and the\n"
+		      "module from the same source, and load that module.\n",
+		      stderr);
+	explain_common(err);
+}
+
+static void explain_service(int err)
+{
+	fprintf(stderr, "csfcat: no page from the service at %s: %s\n", csf_service_path_(),
+		strerror(err));
+	switch (err) {
+	case EAGAIN:
+		fputs("It is busy or stopped: it gave none within a second. Try again, and if\n"
+		      "that does not help, look at the process that listens there.\n",
+		      stderr);
+		break;
+	case EPROTO:
+	case EPROTOTYPE:
+		fputs("What listens there is no csf serve of the version that this csfcat knows,\n"
+		      "or this process has a clock of its own (time namespace) and no /proc.\n"
+		      "The environment variable " CSF_SOCKET_ENV " names another socket.\n",
+		      stderr);
+		break;
+	default:
+		explain_common(err);
+		break;
+	}
+}
+
+static void explain_end(void)
+{
+	fprintf(stderr, "csfcat: the service at %s, which wrote the page, has ended\n",
+		csf_service_path_());
+	fputs("Try again if it is back by now, else start it:\n", stderr);
+	print_how_to_serve();
+}
+
+static int no_page(const char *path, int err)
+{
+	int module = !access(path, F_OK) || errno != ENOENT;
+
+	if (err == ESTALE) /* only pages of a service outlive their writer */
+		explain_end();
+	else if (err == ENOENT)
+		print_how_to_begin(path);
+	else if (module)
+		explain_module(path, err);
+	else
+		explain_service(err);
 	return EXIT_RUNTIME;
+}
+
+static int page_error(const char *path)
+{
+	return no_page(path, errno);
+}
+
+/* Of a page that has been read before: if nobody writes it now, then its writer has ended. */
+static int page_lost(const char *path)
+{
+	return no_page(path, errno == ENOENT ? ESTALE : errno);
 }
 
 static void sleep_ns(uint64_t ns)
@@ -225,7 +311,7 @@ static int run_cpu(const char *arg)
 	if (!ret)
 		print_rows(rows, n);
 	else if (ret < 0)
-		page_error(CSF_CPU_PATH);
+		page_lost(CSF_CPU_PATH);
 	else
 		fprintf(stderr, "csfcat: %s is updated faster than it can be read\n", CSF_CPU_PATH);
 	free(rows);
@@ -380,7 +466,7 @@ static int sleep_and_spin(uint64_t ms)
 	sleep_ns(half_ns);
 	spin_ns(&before.p.hdr, half_ns);
 	if (csf_thread_snap(&after))
-		return page_error(CSF_THREAD_PATH);
+		return page_lost(CSF_THREAD_PATH);
 	if (csf_format_diff(buf, sizeof(buf), &before, &after) < 0) {
 		fprintf(stderr, "csfcat: %s\n", buf);
 		return EXIT_RUNTIME;

@@ -3,6 +3,8 @@
 #include "u.h"
 
 #include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 static char out[8192];
 
@@ -172,11 +174,113 @@ static void test_all_fields(void)
 		fclose(f);
 }
 
+/*
+ * Where there is no file, csfcat asks whatever listens at CSF_SOCKET, and says whose fault it is.
+ */
+
+static char socket_path[64];
+
+/* At socket_path; a client can connect, and waits for an answer. */
+static int listen_there(int type)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", socket_path);
+	unlink(socket_path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) || listen(fd, 4))
+		u_die(socket_path);
+	return fd;
+}
+
+static void *answer_rubbish(void *arg)
+{
+	int fd = accept(*(int *)arg, NULL, NULL);
+	char question[64], answer[256] = "220 welcome";
+
+	if (recv(fd, question, sizeof(question), 0) > 0)
+		send(fd, answer, sizeof(answer), MSG_NOSIGNAL);
+	close(fd);
+	return NULL;
+}
+
+static void check_says(const char *args, const char *words)
+{
+	CHECK_EQ(csfcat(args), 1);
+	CHECK(strstr(out, words), "%s: no '%s' in:\n%s", args, words, out);
+	CHECK(strstr(out, socket_path), "%s: it does not name the socket:\n%s", args, out);
+}
+
+static void check_no_blame(void)
+{
+	CHECK(!strstr(out, "module") && !strstr(out, u_thread_path) && !strstr(out, u_cpu_path),
+	      "it blames the module:\n%s", out);
+}
+
+static void test_no_answer(void)
+{
+	int fd = listen_there(SOCK_SEQPACKET);
+
+	TEST("csfcat: a service that does not answer") {
+		check_says("self", "busy or stopped");
+		check_no_blame();
+		check_says("cpu", "busy or stopped");
+		check_no_blame();
+	}
+	close(fd);
+}
+
+static void test_other_socket(void)
+{
+	int fd = listen_there(SOCK_STREAM);
+	pthread_t thread;
+
+	TEST("csfcat: a socket of another kind") {
+		check_says("self", "no csf serve");
+		check_no_blame();
+	}
+	close(fd);
+	fd = listen_there(SOCK_SEQPACKET);
+	TEST("csfcat: a socket of something else") {
+		pthread_create(&thread, NULL, answer_rubbish, &fd);
+		check_says("self", "no csf serve");
+		check_no_blame();
+		pthread_join(thread, NULL);
+	}
+	close(fd);
+}
+
+static void test_nobody(void)
+{
+	close(listen_there(SOCK_SEQPACKET));
+	TEST("csfcat: nobody listens any more: both ways are named") {
+		check_says("self", "any more");
+		CHECK(strstr(out, "The module") && strstr(out, "csf serve --socket "), "%s", out);
+	}
+	unlink(socket_path);
+	TEST("csfcat: nobody has ever listened: no insmod of a file that is not there") {
+		check_says("cpu", "no service listens");
+		CHECK(!strstr(out, "any more") && !strstr(out, "insmod"), "%s", out);
+	}
+	unsetenv("CSF_SOCKET");
+}
+
+static void test_no_file(void)
+{
+	u_remove_files();
+	snprintf(socket_path, sizeof(socket_path), "/tmp/csf-unit-%d-socket", getpid());
+	setenv("CSF_SOCKET", socket_path, 1);
+	test_no_answer();
+	test_other_socket();
+	test_nobody();
+}
+
 int main(void)
 {
 	u_start();
 	test_cpu();
 	test_self();
 	test_all_fields();
+	test_no_file();
 	return u_done();
 }
