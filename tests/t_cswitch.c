@@ -167,14 +167,23 @@ static void children(const char *options)
 	t_csf_free(&c);
 }
 
+struct becoming {
+	int fd; /* to be read before; -1: at once */
+	const char *naps; /* after it */
+};
+
 /* A thread takes the leader's place, TID and start time; the leader's switches are still the process's. */
 static void *becomes_another(void *arg)
 {
+	const struct becoming *b = arg;
+	char byte;
 	int i;
 
 	for (i = 0; i < 50; i++)
 		t_sleep_ns(T_MS / 2);
-	execl("/proc/self/exe", "t_cswitch", "--sleep", "30", (char *)NULL);
+	if (b->fd >= 0 && read(b->fd, &byte, 1) < 0)
+		t_die("read: %s", strerror(errno));
+	execl("/proc/self/exe", "t_cswitch", "--sleep", b->naps, (char *)NULL);
 	t_die("execl: %s", strerror(errno));
 	return arg;
 }
@@ -188,6 +197,7 @@ static void exec_by_thread(void *arg)
 
 static void exec_process(void)
 {
+	struct becoming at_once = { -1, "30" };
 	unsigned long long total, least;
 	struct t_awake awake;
 	struct rusage ru;
@@ -197,7 +207,7 @@ static void exec_process(void)
 
 	t_awake_start(&awake);
 	t_csf_start(&c, "cswitch --json");
-	pid = t_fork(exec_by_thread, NULL);
+	pid = t_fork(exec_by_thread, &at_once);
 	t_let_end(pid);
 	wait4(pid, &status, 0, &ru);
 	t_csf_stop(&c);
@@ -208,6 +218,39 @@ static void exec_process(void)
 	CHECK(t_csf_complete(&c) || (total >= least && total <= least + 6),
 	      "%llu switches, wait4() says %llu", total, least);
 	t_awake_stop(&awake);
+	t_csf_free(&c);
+}
+
+/* Whoever has the leader's TID now has not come into a cgroup: none is asked for. */
+static void exec_alone(void)
+{
+	struct becoming later = { -1, "20000" };
+	char text[64], name[32];
+	struct t_csf c;
+	int fds[2];
+	pid_t pid;
+
+	if (pipe(fds))
+		t_die("pipe: %s", strerror(errno));
+	later.fd = fds[0];
+	pid = t_fork(exec_by_thread, &later);
+	snprintf(text, sizeof(text), "cswitch --json -T -t %d", pid);
+	t_csf_start(&c, text);
+	if (write(fds[1], "", 1) != 1)
+		t_die("write: %s", strerror(errno));
+	snprintf(text, sizeof(text), "/proc/%d/comm", pid);
+	do {
+		t_sleep_ns(T_MS);
+		t_read(text, name, sizeof(name));
+	} while (strncmp(name, "exe", 3));
+	kill(c.pid, SIGINT);
+	t_sleep_ns(T_SEC);
+	/* does not wait for the end of the first leader, which has another TID by now */
+	t_csf_stop(&c);
+	CHECK(strstr(c.text, "\"appeared\":1") && strstr(c.text, "\"moved\":0"), "%s", c.text);
+	t_kill(pid);
+	close(fds[0]);
+	close(fds[1]);
 	t_csf_free(&c);
 }
 
@@ -448,6 +491,8 @@ int main(int argc, char **argv)
 		children("");
 	TEST("execve() by a thread")
 		exec_process();
+	TEST("execve() by a thread, of which one TID is watched")
+		exec_alone();
 	TEST("beside /proc at every edge")
 		beside_proc();
 	TEST("out of the cgroup")

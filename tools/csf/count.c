@@ -87,7 +87,7 @@ struct loss {
 	uint64_t nr;
 };
 
-#define NR_LOSSES 8
+#define NR_LOSSES 9
 
 static void find_losses(const struct csf_count *c, struct loss *l)
 {
@@ -107,6 +107,10 @@ static void find_losses(const struct csf_count *c, struct loss *l)
 			      csf_edges_lost(&c->edges, CSF_EDGE_FREED) };
 	l[7] = (struct loss){ "unseen", "tasks that were born and ended in the window",
 			      lost[CSF_LOSS_UNSEEN] };
+	l[8] = (struct loss){ "appeared",
+			      "tasks that were there at the end, but neither at the beginning "
+			      "nor seen to be born",
+			      lost[CSF_LOSS_APPEARED] };
 	l[6] = (struct loss){ "uncounted", "wakeups of tasks that could not be given a counter",
 			      csf_edges_failed(&c->edges) };
 }
@@ -274,6 +278,7 @@ int csf_count_run(const struct csf_counter *counter, void *own, int argc, char *
 	if (c.watch.stats)
 		csf_cost_begin(&c.cost);
 	csf_tasks_begin(&c.tasks, c.table.per_thread);
+	c.tasks.may_move = c.watch.cgroup;
 	err = load(&c);
 	if (!err)
 		err = watch(&c);

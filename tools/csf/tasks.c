@@ -403,7 +403,7 @@ static bool born_later(const struct csf_tasks *t, const struct csf_edge_task *e)
 	return false;
 }
 
-/* Strangers that are not new either have moved into a cgroup, say: what they did before is unknown. */
+/* Of strangers that are not new either, it is not known what they did before the window. */
 void csf_tasks_settle(struct csf_tasks *t)
 {
 	struct csf_edge_list *list = &t->strangers;
@@ -414,7 +414,7 @@ void csf_tasks_settle(struct csf_tasks *t)
 		if (!born_later(t, &list->edges[i]))
 			list->edges[nr++] = list->edges[i];
 	list->nr = nr;
-	t->lost[CSF_LOSS_MOVED] += nr;
+	t->lost[t->may_move ? CSF_LOSS_MOVED : CSF_LOSS_APPEARED] += nr;
 }
 
 /* What has not been seen has ended, whether somebody tells or not. */

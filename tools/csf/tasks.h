@@ -12,7 +12,8 @@
 /* What could not be counted, and why. */
 enum csf_tasks_loss {
 	CSF_LOSS_UNFINISHED, /* ended, but the kernel has not told the final counts */
-	CSF_LOSS_MOVED, /* came among the watched tasks inside the window, or left them: counts unknown */
+	CSF_LOSS_MOVED, /* came into the watched cgroup inside the window, or left it: counts unknown */
+	CSF_LOSS_APPEARED, /* the same where no cgroup is watched: nobody told of a birth */
 	CSF_LOSS_MEMORY, /* no memory to remember the task */
 	CSF_LOSS_BACKWARDS, /* a count that shrank, which must not happen */
 	CSF_LOSS_UNSEEN, /* born and ended in the window, where only /proc tells of tasks */
@@ -58,6 +59,7 @@ struct csf_tasks {
 	struct csf_pool tasks, processes;
 	bool no_births; /* nobody tells of them: whoever is new was born in the window */
 	bool no_ends; /* nor of ends */
+	bool may_move; /* a cgroup is watched, which tasks join and leave */
 	bool per_thread; /* else rows of tasks that ended are given up at once */
 	uint32_t walk; /* that began the window */
 	bool closing; /* the walk at the end is done; what came later is kept for the next window */
