@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #define _GNU_SOURCE
 #include "explain.h"
+#include "probe.h"
 
 #include <bpf/libbpf.h>
 #include <errno.h>
@@ -73,10 +74,14 @@ void csf_explain_load(int err)
 
 void csf_explain_no_btf(const char *what)
 {
-	fprintf(stderr,
-		"csf: this kernel has no BTF (/sys/kernel/btf/vmlinux), without which there "
-		"is no %s\n",
-		what);
+	if (csf_has_btf())
+		fprintf(stderr, "csf: without BTF, as asked for by --no-btf, there is no %s\n",
+			what);
+	else
+		fprintf(stderr,
+			"csf: this kernel has no BTF (/sys/kernel/btf/vmlinux), without which there "
+			"is no %s\n",
+			what);
 }
 
 void csf_explain(int err, unsigned int major, unsigned int minor)

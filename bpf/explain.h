@@ -16,7 +16,7 @@ void csf_explain(int err, unsigned int major, unsigned int minor);
 /* The same for programs that do without BTF, of any kernel. */
 void csf_explain_load(int err);
 
-/* On stderr: what is asked for cannot be had on this kernel. */
+/* On stderr: what is asked for cannot be had without BTF, which is missing or is not to be used (--no-btf). */
 void csf_explain_no_btf(const char *what);
 
 #endif /* CSF_EXPLAIN_H */

@@ -73,6 +73,12 @@ unprivileged() {
 		complains 1 "root" setpriv --reuid 61001 --regid 61001 --clear-groups "$csf" "$1" --no-btf 1
 }
 
+# Whoever asks for less is not told that the kernel has no more.
+asked_for() {
+	complains 0 "csf: --no-btf: " "$csf" cswitch --no-btf 1 && complains 1 "by --no-btf" "$csf" migrate --no-btf --verify 1 &&
+		complains 1 "by --no-btf" "$csf" runqlat --no-btf -P 1
+}
+
 # What was counted comes out on stderr then, and counting ends.
 full_disk() {
 	# shellcheck disable=SC2016 # the inner shell's
@@ -165,6 +171,7 @@ check "migrate: in a PID namespace" in_namespace migrate
 check "runqlat: a full disk, for --over" full_disk runqlat --over 1
 check "usage" usage
 check "JSON" json
+[ ! -r /sys/kernel/btf/vmlinux ] || check "no BTF, as asked for" asked_for
 # task: the walk over all tasks
 check "cswitch: attached to births and ends alone" attachments cswitch sched_process_fork sched_process_free task
 check "migrate: no program at a switch" attachments migrate sched_migrate_task sched_process_fork sched_process_free sched_wakeup task

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #define _GNU_SOURCE
 #include "count.h"
+#include "bpf/probe.h"
 #include "csf.h"
 
 #include <errno.h>
@@ -62,8 +63,9 @@ static int load_plain(struct csf_count *c)
 {
 	static struct csf_edge_state state;
 
-	fprintf(stderr, "csf: this kernel has no BTF (/sys/kernel/btf/vmlinux): the counts are "
-			"those of /proc, without tasks that end in the window\n");
+	fprintf(stderr,
+		"csf: %s: the counts are those of /proc, without tasks that end in the window\n",
+		csf_has_btf() ? "--no-btf" : "this kernel has no BTF (/sys/kernel/btf/vmlinux)");
 	c->edges.walk_fn = walk;
 	c->edges.walk_arg = c;
 	return csf_edges_begin_plain(&c->edges, NULL, &state, &c->tasks);
