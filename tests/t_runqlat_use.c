@@ -117,6 +117,14 @@ static void usage(void)
 	CHECK(t_csf(&csf, "runqlat", "-P", "-L", "1") == 2, "-P -L: %d", csf.status);
 	CHECK(t_csf(&csf, "runqlat", "-P", "--verify", "1") == 2, "-P --verify: %d", csf.status);
 	CHECK(!csf.text[0] && csf.said[0], "on stdout: %s", csf.text);
+	CHECK(t_csf(&csf, "runqlat", "--comm", "", "1") == 2 && strstr(csf.said, "empty"),
+	      "no name: %d: %s", csf.status, csf.said);
+	CHECK(t_csf(&csf, "runqlat", "--comm", "0123456789abcdef", "1") == 2 &&
+		      strstr(csf.said, "16 bytes") && !csf.text[0],
+	      "a long name: %d: %s", csf.status, csf.said);
+	if (strcmp(best(), "--ns"))
+		CHECK(!t_csf(&csf, "runqlat", "--comm", "0123456789abcde", "1"), "15: %s",
+		      csf.said);
 }
 
 static void vanished(void)

@@ -86,6 +86,21 @@ static error_t set_unit(struct csf_runqlat_options *o, uint64_t ns, struct argp_
 	return 0;
 }
 
+/* No task has another name: nothing would be found, and nothing tell why. */
+static const char *parse_comm(const char *arg, struct argp_state *state)
+{
+	size_t longest = sizeof(((struct csf_row *)0)->comm) - 1;
+
+	if (!*arg)
+		argp_error(state, "--comm: the name is empty");
+	if (strlen(arg) > longest)
+		argp_error(state,
+			   "--comm: '%s' has %zu bytes; of names the kernel keeps the first "
+			   "%zu: give those",
+			   arg, strlen(arg), longest);
+	return arg;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct csf_runqlat_options *o = state->input;
@@ -102,7 +117,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->from = parse_from(arg);
 		return 0;
 	case OPT_COMM:
-		o->comm = arg;
+		o->comm = parse_comm(arg, state);
 		return 0;
 	case ARGP_KEY_ARG:
 		return parse_argument(state, arg, &o->watch);
