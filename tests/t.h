@@ -473,7 +473,7 @@ static inline double t_awake_ms(void)
 #define t_snap(s) t_snap_(s, __FILE__, __LINE__)
 static inline void t_snap_(struct csf_snap *s, const char *file, int line)
 {
-	uint64_t end = t_mono_ns() + (getenv(CSF_SOCKET_ENV) ? 30 * T_SEC : 0);
+	uint64_t end = t_mono_ns() + (getenv(CSF_SOCKET_ENV) ? 60 * T_SEC : 0);
 
 	while (csf_thread_snap(s)) {
 		if ((errno != EAGAIN && errno != EMFILE) || t_mono_ns() > end)
