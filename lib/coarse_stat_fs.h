@@ -13,10 +13,12 @@
  *		puts(buf);
  *
  * The first call in a thread maps that thread's page: four system calls with the module, about 0.1
- * ms with a service (the first of a process more), and up to a second if the service hangs. All
- * translation units of one program or shared library use the same mapping. It is taken down when
- * the thread ends, and a forked child maps its own. Nothing here prints; errors are in errno, and a
- * snapshot that failed is one that csf_format_diff() refuses.
+ * ms with a service (the first of a process more), and up to a second if the service hangs. So
+ * does one that finds a service's page out of date: its service has ended, or the kernel has hidden
+ * a switch from it, as that of some virtual machines does. All translation units of one program or
+ * shared library use the same mapping. It is taken down when the thread ends, and a forked child
+ * maps its own. Nothing here prints; errors are in errno, and a snapshot that failed is one that
+ * csf_format_diff() refuses.
  *
  * Shared libraries: after dlclose() of one that uses this header, the cpu page, one page of
  * bookkeeping and the pages of the threads that live on stay mapped. With -fPIC on glibc, each such
