@@ -286,7 +286,7 @@ static inline int csf_self_snap_(struct csf_snap *s, int ordered)
  *  ENOMEM or EINVAL, from allocating the per-thread state
  * or another one of open(2), fstat(2), mmap(2), socket(2) or connect(2). But for ESTALE and ESRCH
  * of a page that is mapped, the same error is returned without a new attempt for 0.1 s after a
- * failure, or for four times as long as it took.
+ * failure, or for as long as it took.
  */
 static inline int csf_thread_snap(struct csf_snap *s)
 {

@@ -42,8 +42,8 @@
 #endif
 
 /*
- * After a failure, the next attempt to map a page is made this much later at the earliest, and four
- * times as long as the failed one took: a service that hangs stops a thread for a fifth of its time.
+ * After a failure, the next attempt to map a page is made this much later at the earliest, and not
+ * before the time that the failed one took: a service that hangs stops a thread half of the time.
  */
 #define CSF_RETRY_NS_ 100000000ull
 /* A page of a service that has not changed for so long may be that of a dead one. */
@@ -320,7 +320,7 @@ static inline int csf_failed_lately_(const struct csf_failure_ *f)
 
 static inline void csf_remember_(struct csf_failure_ *f, int failed, uint64_t begun_ns)
 {
-	uint64_t now = csf_mono_ns_(), pause = 4 * (now - begun_ns);
+	uint64_t now = csf_mono_ns_(), pause = now - begun_ns;
 
 	f->err = failed ? errno : 0;
 	f->retry_ns = now + (pause > CSF_RETRY_NS_ ? pause : CSF_RETRY_NS_);
