@@ -112,9 +112,9 @@ gone() { # PID: within ten seconds
 	return 1
 }
 
-wait_for() { # FILE
+wait_for() { # FILE: that something is in it, or a socket
 	for _ in $(seq 200); do
-		[ ! -s "$1" ] || return 0
+		if [ -s "$1" ] || [ -S "$1" ]; then return 0; fi
 		sleep 0.1
 	done
 	why="$1 has not come"
@@ -233,12 +233,7 @@ serve() { # OPTION...: until it listens at $tmp/socket
 	rm -f "$tmp/socket" # of one that was killed
 	"$csf" serve --socket "$tmp/socket" "$@" &
 	service=$!
-	for _ in $(seq 200); do
-		[ ! -S "$tmp/socket" ] || return 0
-		sleep 0.1
-	done
-	why="nothing listens"
-	return 1
+	wait_for "$tmp/socket"
 }
 
 blames_service() { # WORDS COMMAND...

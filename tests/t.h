@@ -384,6 +384,24 @@ static inline int t_wait(pid_t pid)
 	return status;
 }
 
+static inline void t_kill(pid_t pid)
+{
+	int status;
+
+	kill(pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* A child that keeps CPU 0 busy until it is killed. */
+static inline void t_spin(void *arg)
+{
+	(void)arg;
+	t_pin(0);
+	for (;;)
+		t_work();
+}
+
 static inline int t_in_child(void (*fn)(void *), void *arg)
 {
 	return t_wait(t_fork(fn, arg));

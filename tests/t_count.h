@@ -343,15 +343,6 @@ static inline pid_t t_child_in(const struct t_cgroup *g, void (*fn)(void *), voi
 	return pid;
 }
 
-static inline void t_kill(pid_t pid)
-{
-	int status;
-
-	kill(pid, SIGKILL);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-}
-
 /* Ended, and through its last switch: only then its counts are final. */
 static inline void t_let_end(pid_t pid)
 {

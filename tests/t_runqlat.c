@@ -17,20 +17,6 @@ static int has_btf(void)
 	return !access("/sys/kernel/btf/vmlinux", R_OK);
 }
 
-static void spin(void *arg)
-{
-	t_pin(0);
-	(void)arg;
-	for (;;)
-		t_work();
-}
-
-static void end(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-}
-
 static char *text_of(char *buf, size_t size, long n)
 {
 	snprintf(buf, size, "%ld", n);
@@ -126,13 +112,13 @@ static double part_waited(const struct way *w, pid_t pid)
 
 static void spinners(const struct way *w)
 {
-	pid_t a = t_fork(spin, NULL), b = t_fork(spin, NULL);
+	pid_t a = t_fork(t_spin, NULL), b = t_fork(t_spin, NULL);
 	double part;
 
 	t_sleep_ns(50 * T_MS);
 	part = part_waited(w, a);
-	end(a);
-	end(b);
+	t_kill(a);
+	t_kill(b);
 	CHECK(!t_in_guest() || (part > 0.3 && part < 0.7), "two on a CPU: each waits %.3f", part);
 	CHECK(!t_json(&csf, "negative") && !t_json(&csf, "stale"), "discarded: %s", csf.text);
 }
@@ -174,7 +160,7 @@ static void fifo_rival(void *arg)
 /* A rival of higher rank has the CPU in one piece: that piece is a wait. */
 static void outranked(const struct way *w)
 {
-	pid_t spinner = t_fork(spin, NULL), rival;
+	pid_t spinner = t_fork(t_spin, NULL), rival;
 	unsigned long long longest;
 	int status;
 
@@ -185,7 +171,7 @@ static void outranked(const struct way *w)
 	waitpid(rival, &status, 0);
 	t_sleep_ns(100 * T_MS);
 	CHECK(!t_csf_stop(&csf), "exit status %d: %s", csf.status, csf.said);
-	end(spinner);
+	t_kill(spinner);
 	if (!WIFEXITED(status) || WEXITSTATUS(status)) {
 		t_skip("no SCHED_FIFO here");
 		return;
@@ -205,7 +191,7 @@ static void nice_spin(void *arg)
 {
 	if (nice(19) != 19)
 		_exit(1);
-	spin(arg);
+	t_spin(arg);
 }
 
 static void outweighed(const struct way *w)
@@ -214,11 +200,11 @@ static void outweighed(const struct way *w)
 	double part;
 
 	light = t_fork(nice_spin, NULL);
-	heavy = t_fork(spin, NULL);
+	heavy = t_fork(t_spin, NULL);
 	t_sleep_ns(50 * T_MS);
 	part = part_waited(w, light);
-	end(light);
-	end(heavy);
+	t_kill(light);
+	t_kill(heavy);
 	CHECK(part > 0.5 || hidden(), "nice 19 waits %.3f of the time", part);
 }
 
@@ -249,7 +235,7 @@ static int make_group(pid_t pid)
 /* A quota of 20 ms in 100: the other 80 are waiting. */
 static void throttled(const struct way *w)
 {
-	pid_t pid = t_fork(spin, NULL);
+	pid_t pid = t_fork(t_spin, NULL);
 	double part = 0;
 	int made = make_group(pid);
 
@@ -257,7 +243,7 @@ static void throttled(const struct way *w)
 		part = part_waited(w, pid);
 	else
 		t_skip("there is no cgroup of version 2 with quotas of CPU");
-	end(pid);
+	t_kill(pid);
 	rmdir(in_cgroup("t_runqlat"));
 	umount(cgroup_root);
 	rmdir(cgroup_root);
@@ -337,7 +323,7 @@ static void rivals_start(struct rivals *r)
 static void rivals_end(struct rivals *r)
 {
 	while (r->n)
-		end(r->pid[--r->n]);
+		t_kill(r->pid[--r->n]);
 }
 
 /* Frozen at both edges, so that the kernel's counters are those of the window. */
@@ -362,7 +348,7 @@ static void stormy(const struct way *w, struct t_schedstat *grown, unsigned long
 	grown->waited = after.waited - before.waited;
 	grown->times = after.times - before.times;
 	kill(pid, SIGCONT);
-	end(pid);
+	t_kill(pid);
 	rivals_end(&rivals);
 	t_note("%llu samples, %llu switches, pcount +%llu; %.3f ms waited, run_delay +%.3f ms",
 	       t_json(&csf, "samples"), *switches, grown->times,
@@ -417,14 +403,14 @@ static void storm_by_wakeup(const struct way *w)
 /* It compares itself with the kernel: to the nanosecond, if all switches are shown. */
 static void verified(const struct way *w)
 {
-	pid_t a = t_fork(spin, NULL), b = t_fork(spin, NULL);
+	pid_t a = t_fork(t_spin, NULL), b = t_fork(t_spin, NULL);
 	unsigned long long outside, not_shown;
 
 	start(w, a, "--verify");
 	t_sleep_ns(T_SEC);
 	t_csf_stop(&csf);
-	end(a);
-	end(b);
+	t_kill(a);
+	t_kill(b);
 	outside = t_json(&csf, "outside");
 	not_shown = t_json(&csf, "not_shown");
 	CHECK(csf.status == (outside ? 1 : 0), "exit status %d, %llu outside", csf.status, outside);

@@ -98,20 +98,6 @@ static void *answer(void *arg)
 	return NULL;
 }
 
-static void spin(void *arg)
-{
-	(void)arg;
-	t_pin(0);
-	for (;;)
-		t_work();
-}
-
-static void end(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-}
-
 /* Until it is ended, the spinner waits for it. */
 static pid_t *ranked;
 
@@ -123,7 +109,7 @@ static void fifo_spin(void *arg)
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		_exit(77);
 	*ranked = getpid();
-	spin(arg);
+	t_spin(arg);
 }
 
 /* 0 if there can be none. */
@@ -185,7 +171,7 @@ static void ends_in_look(pid_t spinner)
 	halt_last_look();
 	ms = (double)(t_mono_ns() - begin) / T_MS;
 	if (rival)
-		end(rival);
+		t_kill(rival);
 	else
 		t_skip("no SCHED_FIFO here");
 	run_on(spinner);
@@ -207,7 +193,7 @@ static void begins_in_look(pid_t spinner)
 	t_sleep_ns(200 * T_MS);
 	go_on();
 	if (rival)
-		end(rival);
+		t_kill(rival);
 	else
 		t_skip("no SCHED_FIFO here");
 	CHECK(open_ms() < 100, "it ran when the window ended: %s", t_discarded(&csf));
@@ -215,7 +201,7 @@ static void begins_in_look(pid_t spinner)
 
 static void watched(const char *from, void (*fn)(pid_t spinner))
 {
-	pid_t spinner = t_fork(spin, NULL);
+	pid_t spinner = t_fork(t_spin, NULL);
 	char number[16];
 	pthread_t answers;
 
@@ -229,7 +215,7 @@ static void watched(const char *from, void (*fn)(pid_t spinner))
 	snprintf(number, sizeof(number), "%d", spinner);
 	t_csf_start(&csf, "runqlat", "--json", "--from", from, "-t", number);
 	fn(spinner);
-	end(spinner);
+	t_kill(spinner);
 	t_join(answers);
 	close(channel[0]);
 	close(channel[1]);

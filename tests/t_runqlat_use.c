@@ -16,20 +16,6 @@ static const char *best(void)
 	return access("/sys/kernel/btf/vmlinux", R_OK) ? "--ns" : "--stats";
 }
 
-static void spin(void *arg)
-{
-	(void)arg;
-	t_pin(0);
-	for (;;)
-		t_work();
-}
-
-static void end(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-}
-
 static const char *last_line(const char *text)
 {
 	size_t len = strlen(text);
@@ -129,18 +115,18 @@ static void usage(void)
 
 static void vanished(void)
 {
-	pid_t pid = t_fork(spin, NULL);
+	pid_t pid = t_fork(t_spin, NULL);
 	char number[16];
 
 	snprintf(number, sizeof(number), "%d", pid);
 	if (strcmp(best(), "--ns")) {
 		t_csf_start(&csf, "runqlat", "-p", number);
-		end(pid);
+		t_kill(pid);
 		CHECK(!t_csf_end(&csf), "exit status %d", csf.status);
 		CHECK(strstr(csf.said, "has ended"), "it says: %s", csf.said);
 		CHECK(!strncmp(last_line(csf.text), "samples=", 8), "it prints %s", csf.text);
 	} else {
-		end(pid);
+		t_kill(pid);
 	}
 	CHECK(t_csf(&csf, "runqlat", "-t", number, "1") == 1, "exit status %d", csf.status);
 	CHECK(strstr(csf.said, "there is no thread"), "it says: %s", csf.said);
@@ -265,15 +251,15 @@ static int occurs(const char *text, const char *what)
 /* Who waits long because of whom, and when; never because of itself. */
 static void over(void)
 {
-	pid_t a = t_fork(spin, NULL), b = t_fork(spin, NULL);
+	pid_t a = t_fork(t_spin, NULL), b = t_fork(t_spin, NULL);
 	unsigned long long from, to;
 	char number[32];
 
 	snprintf(number, sizeof(number), "%d", a);
 	CHECK(!t_csf(&csf, "runqlat", "--json", "-t", number, "--over", "500", "1", best()),
 	      "exit status %d: %s", csf.status, csf.said);
-	end(a);
-	end(b);
+	t_kill(a);
+	t_kill(b);
 	CHECK(strstr(csf.text, "\"event\":\"wait\""), "no wait: %.300s", csf.text);
 	from = t_json(&csf, "from_ns");
 	to = t_json(&csf, "to_ns");
@@ -320,8 +306,8 @@ static void over_flood(void)
 	CHECK(!status, "status %#x: %s", status, csf.said);
 	CHECK(t_mono_ns() - begin < 30 * T_SEC, "a window of 1 s took %llu ms",
 	      (unsigned long long)(t_mono_ns() - begin) / T_MS);
-	end(a);
-	end(b);
+	t_kill(a);
+	t_kill(b);
 }
 
 static void odd_name(void *arg)
@@ -341,7 +327,7 @@ static void names(void)
 	CHECK(strstr(csf.text, "\"comm\":\"a?[1m???\""), "it prints %s", csf.text);
 	t_csf(&csf, "runqlat", "-L", "1");
 	CHECK(strstr(csf.text, " a?[1m???\n"), "it prints %s", csf.text);
-	end(pid);
+	t_kill(pid);
 }
 
 /* As make's children, which are called make until they execute a compiler; the last name counts, on any CPU. */
@@ -369,7 +355,7 @@ static void renamed(void)
 	pid = t_fork(new_name, NULL);
 	t_sleep_ns(500 * T_MS);
 	t_csf_stop(&csf);
-	end(pid);
+	t_kill(pid);
 	CHECK(strstr(csf.text, "\"comm\":\"name_after\"") && !strstr(csf.text, "name_before"),
 	      "it prints %s", csf.text);
 }
