@@ -513,7 +513,7 @@ static void crowds(void)
 			if (!i && !strcmp(best(), "--ns"))
 				t_skip("this kernel has no BTF");
 			else
-				crowd(ways[i], t_in_guest() ? 1500 : 8000,
+				crowd(ways[i], t_in_guest() ? 900 : 6000,
 				      t_in_guest() ? "500" :
 						     "4000"); /* a host has tasks of its own */
 		}
