@@ -72,7 +72,7 @@ debian: ## all tests of each writer, or of WRITER=, on a Debian kernel: SUITE= i
 debian-all: ## tests on all of tests/debian/KERNELS, and a table; goes on where it was interrupted
 	@tests/debian/all.sh
 
-check-debug: ## the module in kernels with KASAN, lockdep, kmemleak and KCSAN, and without memory; takes an hour or two
+check-debug: ## the module in kernels with KASAN, lockdep, kmemleak and KCSAN, and without memory; takes half an hour, and 20 minutes again
 	@tests/debug/run.sh
 
 bench: ## measure, natively and in an instruction-counting guest, into build/bench/

@@ -47,7 +47,7 @@ build() { # KERNEL: into $kbuild
 	rm -f "$kbuild"/fragment
 	progress "configuring a kernel with $1" "$kbuild"/config.log configure "$kbuild" ||
 		die "the $1 kernel could not be configured"
-	progress "building a kernel with $1 (half an hour)" "$kbuild"/build.log \
+	progress "building a kernel with $1 (ten minutes or more)" "$kbuild"/build.log \
 		nice make -s -C "$source" O="$kbuild" -j "$(nproc)" bzImage modules || die "the $1 kernel could not be built"
 	mv "$kbuild"/fragment.new "$kbuild"/fragment
 }
