@@ -102,6 +102,8 @@ int csf_edges_walk(struct csf_edges *e)
 	err = e->walk ? walk_by_iterator(e) : e->walk_fn(e);
 	if (err)
 		fprintf(stderr, "csf: cannot walk over all tasks: %s\n", strerror(-err));
+	if (!e->walk) /* who ended meanwhile, and nobody has told of its birth */
+		take_all(e);
 	csf_tasks_close(e->tasks);
 	e->now = *e->state;
 	e->walk_ns = csf_now_ns() - begin;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * csf runqlat's look at the tasks takes time, in which waits end and others begin: its windows must not lose
- * the one nor gain the other. The look is halted before its walk, by halting the system call that begins it.
+ * csf's look at the tasks takes time, in which waits and tasks end and others begin: its windows must not lose the
+ * one nor gain the other. The look is halted before its walk, by halting the system call that begins it.
  */
 #include "t_csf.h"
 
@@ -17,6 +17,7 @@
 
 static struct t_csf csf;
 static int channel[2]; /* on which csf's process hands over its walks */
+static unsigned int walk_begins; /* command of bpf() */
 
 static int filter_walks(void)
 {
@@ -24,7 +25,7 @@ static int filter_walks(void)
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_bpf, 0, 3),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, BPF_ITER_CREATE, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, walk_begins, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
@@ -199,9 +200,24 @@ static void begins_in_look(pid_t spinner)
 	CHECK(open_ms() < 100, "it ran when the window ended: %s", t_discarded(&csf));
 }
 
+static pthread_t begin_answers(unsigned int command)
+{
+	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, channel))
+		t_die("socketpair: %s", strerror(errno));
+	walk_begins = command;
+	return t_go(answer, NULL);
+}
+
+static void end_answers(pthread_t answers)
+{
+	t_join(answers);
+	close(channel[0]);
+	close(channel[1]);
+}
+
 static void watched(const char *from, void (*fn)(pid_t spinner))
 {
-	pid_t spinner = t_fork(t_spin, NULL);
+	pid_t spinner;
 	char number[16];
 	pthread_t answers;
 
@@ -209,16 +225,43 @@ static void watched(const char *from, void (*fn)(pid_t spinner))
 		t_skip("this kernel has no BTF");
 		return;
 	}
-	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, channel))
-		t_die("socketpair: %s", strerror(errno));
-	answers = t_go(answer, NULL);
+	spinner = t_fork(t_spin, NULL);
+	answers = begin_answers(BPF_ITER_CREATE);
 	snprintf(number, sizeof(number), "%d", spinner);
 	t_csf_start(&csf, "runqlat", "--json", "--from", from, "-t", number);
 	fn(spinner);
 	t_kill(spinner);
-	t_join(answers);
-	close(channel[0]);
-	close(channel[1]);
+	end_answers(answers);
+}
+
+/* Wakes often, until it is told to end. */
+static void wakes(void *arg)
+{
+	atomic_int *enough = arg;
+
+	while (!*enough)
+		t_sleep_ns(T_MS);
+}
+
+/* A task that nobody has told the birth of ends before the walk comes to it. */
+static void task_ends(void)
+{
+	pthread_t answers = begin_answers(BPF_MAP_GET_NEXT_KEY);
+	atomic_int *enough = t_shared(sizeof(*enough));
+	char row[32];
+	pid_t pid;
+
+	t_csf_start(&csf, "migrate", "--json", "--no-btf");
+	pid = t_fork(wakes, enough);
+	t_sleep_ns(200 * T_MS);
+	halt_last_look();
+	*enough = 1;
+	t_wait(pid);
+	t_sleep_ns(500 * T_MS); /* until the kernel has freed it */
+	go_on();
+	end_answers(answers);
+	snprintf(row, sizeof(row), "\"pid\":%d,", pid);
+	CHECK(strstr(csf.text, row), "there is no row of %d: %.300s", pid, csf.text);
 }
 
 int main(void)
@@ -238,5 +281,7 @@ int main(void)
 		TEST(name)
 			watched(from[i], begins_in_look);
 	}
-	return t_done("t_runqlat_look");
+	TEST("a task ends in the look: migrate, no BTF")
+		task_ends();
+	return t_done("t_look");
 }
