@@ -177,6 +177,7 @@ static int run_with_stdout(int fd)
 static void stuck_output(void)
 {
 	char some[4096] = { 0 };
+	siginfo_t ended;
 	struct process p;
 	int fds[2], status;
 
@@ -188,7 +189,12 @@ static void stuck_output(void)
 	p = start_with_stdout(fds[1], NULL);
 	t_sleep_ns(2500 * T_MS);
 	CHECK(!waitpid(p.pid, &status, WNOHANG), "it did not wait for its reader");
-	kill(p.pid, SIGTERM);
+	do {
+		kill(p.pid, SIGTERM); /* the first one may find it watching, and end that */
+		t_sleep_ns(500 * T_MS);
+		ended.si_pid = 0;
+		waitid(P_PID, (id_t)p.pid, &ended, WEXITED | WNOHANG | WNOWAIT);
+	} while (!ended.si_pid);
 	status = end_with_stdout(p);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %#x", status);
 	CHECK(strstr(csf.said, "samples="), "the report is lost: %s", csf.said);
