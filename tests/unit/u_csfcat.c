@@ -267,12 +267,17 @@ static void test_nobody(void)
 
 static void test_no_file(void)
 {
+	char dir[] = "/tmp/csf-unit.XXXXXX"; /* $U_DIR may be too long for a socket */
+
 	u_remove_files();
-	snprintf(socket_path, sizeof(socket_path), "/tmp/csf-unit-%d-socket", getpid());
+	if (!mkdtemp(dir))
+		u_die(dir);
+	snprintf(socket_path, sizeof(socket_path), "%s/socket", dir);
 	setenv("CSF_SOCKET", socket_path, 1);
 	test_no_answer();
 	test_other_socket();
 	test_nobody();
+	rmdir(dir);
 }
 
 int main(void)
