@@ -85,7 +85,7 @@ usage() {
 		complains 2 "number" "$csf" serve -p 999 && complains 2 "number" "$csf" serve -m 1x &&
 		complains 2 "too many" "$csf" help run extra && complains 2 "too many" "$csf" --version x &&
 		complains 2 "too many" "$csf" --help x && complains 2 "no-such" "$csf" help no-such &&
-		exits 0 "$csf" help && exits 0 "$csf" --version && exits 0 "$csf" run --help &&
+		exits 0 "$csf" help && exits 0 "$csf" --version && exits 0 "$csf" run --help && exits 0 "$csf" run -h &&
 		exits 0 "$csf" help serve
 }
 

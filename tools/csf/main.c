@@ -73,13 +73,15 @@ static int unknown(const char *name)
 	return CSF_EXIT_USAGE;
 }
 
-/* argp prints names as they are called: "csf serve" */
+/* argp prints names as they are called: "csf serve"; and it has no -h, which csf itself has. */
 static int call(const struct csf_command *c, int argc, char **argv)
 {
-	static char name[32];
+	static char name[32], option[] = "--help";
 
 	snprintf(name, sizeof(name), "csf %s", c->name);
 	argv[0] = name;
+	if (argc == 2 && !strcmp(argv[1], "-h"))
+		argv[1] = option;
 	return c->run(argc, argv);
 }
 
