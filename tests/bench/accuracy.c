@@ -26,11 +26,11 @@
 #define BLOCK 4096
 #define FILE_BLOCKS 1024
 
-enum { WALL, CPU, WAIT, SLEEP, DSLEEP, IOWAIT, SWITCHES, PREEMPTED, NR_COLUMNS };
+enum { WALL, CPU, WAIT, SLEEP, DSLEEP, IOWAIT, SWITCHES, PREEMPTED, GUESSED, NR_COLUMNS };
 
 static const char *const column_names[NR_COLUMNS] = {
-	"wall_ms",   "cpu_ms",	  "wait_ms",  "sleep_ms",
-	"dsleep_ms", "iowait_ms", "switches", "preempted",
+	"wall_ms",   "cpu_ms",	 "wait_ms",   "sleep_ms", "dsleep_ms",
+	"iowait_ms", "switches", "preempted", "guessed",
 };
 
 /* Operations */
@@ -141,6 +141,7 @@ static void ask_page(double *v)
 	v[IOWAIT] = t_ms(&s, s.p.iowait_cyc);
 	v[SWITCHES] = (double)(s.p.nr_preempt + s.p.nr_block);
 	v[PREEMPTED] = (double)s.p.nr_preempt;
+	v[GUESSED] = (double)s.p.nr_guessed;
 }
 
 static void ask_getrusage(double *v)

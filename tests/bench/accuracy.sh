@@ -7,8 +7,9 @@
 #
 # Writes a flat JSON file with keys OPERATION/WAY/COLUMN, and prints a table. The kernel's accounts are
 # medians of nine. A tool watches one operation, and the wakeup that starts it; what the page said about
-# that very one stands beside it (page_* columns). Tools that are not here are named and left out. Takes
-# root, and three minutes; fails if the page is wrong.
+# that very one stands beside it (page_* columns; page_guessed is how many switches the kernel hid from
+# the page). Tools that are not here are named and left out. Takes root, and a minute; fails if the page is
+# wrong.
 set -eu
 here=$(dirname "$(realpath "$0")")
 top=$(realpath "$here"/../..)
@@ -93,7 +94,7 @@ watch() { # TOOL OPERATION
 	wait "$watched"
 	watched=''
 	"read_$1" <"$tmp"/said | sed "s/^/value $2 $1 /" >>"$values"
-	sed -n "s/^value $2 page \([a-z]*_ms\) /value $2 $1 page_\1 /p" "$tmp"/op >>"$values"
+	sed -n "s/^value $2 page \([a-z]*_ms\|guessed\) /value $2 $1 page_\1 /p" "$tmp"/op >>"$values"
 }
 
 watch_all() {
