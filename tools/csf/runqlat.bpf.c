@@ -382,7 +382,8 @@ static __always_inline void walk_woken(struct task_struct *p)
 		still_waits(now - w->since, now);
 }
 
-static __always_inline void tell(struct seq_file *seq, struct task_struct *p)
+/* Without room the walk comes to this task once more. */
+static __always_inline bool tell(struct seq_file *seq, struct task_struct *p)
 {
 	struct csf_task_counters t = {
 		.start_time = p->start_time,
@@ -395,7 +396,7 @@ static __always_inline void tell(struct seq_file *seq, struct task_struct *p)
 	};
 
 	bpf_probe_read_kernel_str(t.comm, sizeof(t.comm), p->comm);
-	bpf_seq_write(seq, &t, sizeof(t));
+	return !bpf_seq_write(seq, &t, sizeof(t));
 }
 
 SEC("iter/task")
@@ -405,6 +406,8 @@ int csf_walk(struct bpf_iter__task *ctx)
 
 	if (!p || !wanted(p) || (is_dead(p) && !p->on_cpu))
 		return 0;
+	if (list_tasks && !tell(ctx->meta->seq, p))
+		return 0;
 	walk.at = p->pid;
 	walk.run_delay_ns += p->sched_info.run_delay;
 	walk.pcount += p->sched_info.pcount;
@@ -412,7 +415,5 @@ int csf_walk(struct bpf_iter__task *ctx)
 		walk_queued(p);
 	else
 		walk_woken(p);
-	if (list_tasks)
-		tell(ctx->meta->seq, p);
 	return 0;
 }
