@@ -70,10 +70,12 @@ static int walk(struct csf_edges *edges)
 		last = &tid;
 		if (bpf_map_lookup_elem(fd, &tid, &t))
 			continue;
-		memset(e.comm, 0, sizeof(e.comm));
-		e.task = e.tid = e.tgid = tid;
+		memcpy(e.comm, t.comm, sizeof(e.comm));
+		e.task = e.tid = tid;
+		e.tgid = t.tgid ? t.tgid : tid;
 		memcpy(e.count, t.count, sizeof(e.count));
-		name(&e);
+		if (!t.tgid) /* it has not ended yet */
+			name(&e);
 		e.process = e.tgid;
 		csf_tasks_take(edges->tasks, &e);
 	}
