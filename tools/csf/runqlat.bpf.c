@@ -342,23 +342,36 @@ int BPF_PROG(csf_plain_switch, bool preempt, struct task_struct *prev, struct ta
 	return queue_switch(prev, next, 0);
 }
 
-static __always_inline void still_waits(__u64 ns, __u64 now)
+/* How long it had been when the look began; not above 0 if it began later. */
+static __always_inline void still_waits(__s64 before)
 {
-	__s64 before = at_look(ns, now);
-
 	if (before <= 0)
 		return;
 	walk.waiting++;
 	walk.waiting_ns += before;
 }
 
+/*
+ * A queue's clock stands between ticks, but user space has just had that of its own CPU read. It
+ * differs from CLOCK_MONOTONIC by an offset, which is the same for all of a look.
+ */
+static __always_inline __u64 look_by_queue_clock(void)
+{
+	struct task_struct *me = (void *)bpf_get_current_task();
+
+	if (!bpf_core_field_exists(me->se.cfs_rq))
+		return 0;
+	return BPF_CORE_READ(me, se.cfs_rq, rq, clock) - (bpf_ktime_get_ns() - walk.look_ns);
+}
+
 static __always_inline void walk_queued(struct task_struct *p)
 {
 	__u64 queued = p->sched_info.last_queued;
-	struct rq *rq = rq_of(p);
 
-	if (queued && rq && is_runnable(p) && !p->on_cpu)
-		still_waits(rq->clock - queued, bpf_ktime_get_ns());
+	if (!walk.queue_look_ns)
+		walk.queue_look_ns = look_by_queue_clock();
+	if (queued && is_runnable(p) && !p->on_cpu)
+		still_waits((__s64)(walk.queue_look_ns - queued));
 }
 
 static __always_inline void walk_woken(struct task_struct *p)
@@ -379,7 +392,7 @@ static __always_inline void walk_woken(struct task_struct *p)
 	}
 	w = wait_of(p, 0);
 	if (w && w->since && same_wait(w, p->nvcsw + p->nivcsw))
-		still_waits(now - w->since, now);
+		still_waits(at_look(now - w->since, now));
 }
 
 /* Without room the walk comes to this task once more. */

@@ -82,6 +82,7 @@ struct csf_walk {
 	__u64 waiting; /* tasks that waited when the look began, and how long they had then */
 	__u64 waiting_ns;
 	__u64 look_ns; /* when it began, by CLOCK_MONOTONIC; 0: nobody looks */
+	__u64 queue_look_ns; /* likewise, by the clock of run queues; 0: not asked for yet */
 	__u32 at; /* the TID that the walk has come to; it goes by them */
 	__u32 pad;
 };

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runqlat.skel.h"
@@ -235,10 +236,13 @@ static bool read_all(int fd, struct csf_runqlat_edge *e)
 static bool walk_once(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
 	int fd = bpf_iter_create(bpf_link__fd(r->walk_link));
+	struct timespec ran;
 	bool ok;
 
 	if (fd < 0)
 		return false;
+	/* the kernel reads the clock of our run queue for it, by which csf_walk goes */
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
 	ok = read_all(fd, e);
 	close(fd);
 	return ok;
