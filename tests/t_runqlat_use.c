@@ -475,6 +475,8 @@ static void init_of_namespace(void *arg)
 	t_csf(&csf, "runqlat", "1");
 	CHECK(!csf.status && !strncmp(last_line(csf.text), "samples=", 8), "exit status %d: %s",
 	      csf.status, csf.said);
+	if (strcmp(best(), "--ns")) /* without BTF nobody visits tasks */
+		CHECK(!strstr(csf.text, "open:"), "of tasks that it cannot see: %s", csf.text);
 }
 
 static void in_namespace(void *arg)

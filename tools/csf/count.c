@@ -226,6 +226,7 @@ static int edge(struct csf_count *c)
 
 	if (c->watch.verify && !csf_verify_before(&c->verify))
 		return CSF_EXIT_FAIL;
+	csf_watch_edge(&c->watch, csf_now_ns());
 	err = csf_edges_walk(&c->edges);
 	find_unseen(c);
 	if (c->counter->edge)

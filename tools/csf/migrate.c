@@ -171,8 +171,9 @@ static bool add(struct migrate *m, size_t pair)
 	return true;
 }
 
-static void collect(struct migrate *m)
+static void collect(struct csf_count *c)
 {
+	struct migrate *m = c->own;
 	size_t i;
 
 	m->nr_moves = m->sum = m->other_cache = m->other_node = m->unknown = 0;
@@ -181,6 +182,7 @@ static void collect(struct migrate *m)
 			continue;
 		if (!add(m, i)) {
 			fprintf(stderr, "csf: no memory for all pairs of CPUs\n");
+			c->watch.failed = true;
 			break;
 		}
 		classify(m, &m->moves[m->nr_moves - 1]);
@@ -204,7 +206,7 @@ static void print(struct csf_count *c, FILE *f)
 	struct migrate *m = c->own;
 	size_t i;
 
-	collect(m);
+	collect(c);
 	if (m->nr_moves)
 		fprintf(f, "%-7s %-7s %10s\n", "FROM", "TO", "MOVES");
 	for (i = 0; i < m->nr_moves && i < SHOWN_MOVES; i++)
@@ -220,7 +222,7 @@ static void json(struct csf_count *c, FILE *f)
 	struct migrate *m = c->own;
 	size_t i;
 
-	collect(m);
+	collect(c);
 	fprintf(f, ",\"moves\":%" PRIu64 ",\"other_cache\":", m->sum);
 	if (m->unknown)
 		fprintf(f, "null");

@@ -148,7 +148,7 @@ static void report(const struct csf_runqlat *r, struct csf_runqlat_options *o,
 	FILE *f = csf_report_begin();
 	struct csf_window w;
 
-	csf_window_compare(&w, r, a, b);
+	o->failed |= !csf_window_compare(&w, r, a, b);
 	if (o->watch.json)
 		csf_report_json(f, csf_window_json(r, &w));
 	else
@@ -165,10 +165,12 @@ static int watch(struct csf_runqlat *r, struct csf_runqlat_options *o, struct cs
 
 	csf_runqlat_mark(r);
 	csf_runqlat_first_edge(r, &a);
+	csf_watch_edge(&o->watch, a.at_ns);
 	do {
 		csf_watch_begin(&o->watch);
 		csf_watch_wait(&o->watch, &also);
 		csf_runqlat_edge(r, &b);
+		csf_watch_edge(&o->watch, b.at_ns);
 		csf_slow_show(slow);
 		report(r, o, &a, &b);
 		csf_runqlat_next(&a, &b);

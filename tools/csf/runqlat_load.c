@@ -281,6 +281,12 @@ static void begin_look(struct csf_runqlat *r)
 	__atomic_store_n(&walk->look_ns, csf_now_ns(), __ATOMIC_SEQ_CST);
 }
 
+/* Tasks that are wanted at one edge and not at the other would bring what they waited in all their lives. */
+static bool same_tasks(const struct csf_runqlat_options *o)
+{
+	return !o->comm && !o->watch.cgroup;
+}
+
 static void walk_tasks(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
 	bool ok = walk_once(r, e);
@@ -289,7 +295,8 @@ static void walk_tasks(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 	if (!ok)
 		perror("csf: cannot walk over all tasks");
 	e->failed |= !ok;
-	e->walked = ok && csf_kernel_pids();
+	e->all = csf_kernel_pids();
+	e->walked = ok && e->all && same_tasks(r->options);
 }
 
 static void end_look(struct csf_runqlat *r, struct csf_runqlat_edge *e)
@@ -300,21 +307,26 @@ static void end_look(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 		r->skel->bss->walk.look_ns = 0;
 }
 
-static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+static void walk(struct csf_runqlat *r, struct csf_runqlat_edge *e, bool first)
 {
 	uint64_t max;
 
 	if (!r->classic)
 		begin_look(r);
+	e->at_ns = csf_now_ns();
 	csf_runqlat_read(r, &e->before);
 	max = longest(r);
 	if (max > e->max_ns)
 		e->max_ns = max;
 	e->failed |= !read_rows(r, &e->rows_before);
 	if (r->classic)
-		e->failed |= !csf_classic_walk(r, &e->walk);
+		e->failed |= !(e->all = csf_classic_walk(r, &e->walk));
 	else
 		walk_tasks(r, e);
+	if (first) { /* the window begins now */
+		longest(r);
+		e->at_ns = csf_now_ns();
+	}
 	csf_runqlat_read(r, &e->after);
 	e->failed |= !read_rows(r, &e->rows_after);
 	end_look(r, e);
@@ -338,13 +350,13 @@ static uint64_t count_skipped(const struct csf_runqlat *r)
 }
 
 /* A task that ends during the walk may be counted as living and as gone: then once more. */
-void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+static void edge(struct csf_runqlat *r, struct csf_runqlat_edge *e, bool first)
 {
 	int tries = 0;
 
 	e->skipped = count_skipped(r);
 	do {
-		walk(r, e);
+		walk(r, e, first);
 	} while (e->walked && e->before.gone_pcount != e->after.gone_pcount && ++tries < 8);
 	e->before.hist.max_ns = e->max_ns;
 	if (e->nr_tasks)
@@ -353,8 +365,12 @@ void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 
 void csf_runqlat_first_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
-	csf_runqlat_edge(r, e);
-	longest(r); /* of before */
+	edge(r, e, true);
+}
+
+void csf_runqlat_edge(struct csf_runqlat *r, struct csf_runqlat_edge *e)
+{
+	edge(r, e, false);
 }
 
 void csf_runqlat_edge_free(struct csf_runqlat_edge *e)

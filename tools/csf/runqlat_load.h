@@ -80,9 +80,11 @@ struct csf_runqlat_edge {
 	struct csf_walk walk;
 	struct csf_task_counters *tasks; /* of each task, for --verify; sorted by TID */
 	size_t nr_tasks;
+	uint64_t at_ns; /* when it was taken: before the walk, but where the first window begins */
 	uint64_t skipped; /* runs of programs that the kernel left out */
 	uint64_t max_ns; /* the longest wait that has ended since the last edge */
-	bool walked;
+	bool walked; /* over the same tasks as at any other edge, and all of them */
+	bool all; /* tasks that are counted were visited */
 	bool failed; /* the walk, or reading the rows */
 	bool chained; /* a window ended here, and the next one begins at the same moment */
 };

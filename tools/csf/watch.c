@@ -233,14 +233,12 @@ static void say_ready(struct csf_watch *w)
 
 void csf_watch_begin(struct csf_watch *w)
 {
-	uint64_t now = csf_now_ns();
-
-	if (!w->ended_ns && w->seconds)
-		w->over_ns = now + w->seconds * NS;
-	if (!w->ended_ns)
+	if (!w->begun_ns && w->seconds)
+		w->over_ns = csf_now_ns() + w->seconds * NS;
+	if (!w->begun_ns)
 		say_ready(w);
 	/* windows follow each other without a gap, whatever the report took */
-	w->begun_ns = w->ended_ns ? w->ended_ns : now;
+	w->begun_ns = w->edge_ns;
 }
 
 static uint64_t window_end(const struct csf_watch *w)
@@ -298,15 +296,19 @@ static bool task_ended(const struct csf_watch *w, bool pid_event)
 void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also)
 {
 	uint64_t end = window_end(w), now;
+	bool over;
 	struct pollfd fds[] = {
 		{ .fd = w->signal_fd, .events = POLLIN },
 		{ .fd = w->pid_fd, .events = POLLIN },
 		{ .fd = also ? also->fd : -1, .events = POLLIN },
 	};
 
-	while (now = csf_now_ns(), !w->stopped && (!end || now < end)) {
-		show_progress(w, now, end);
-		if (poll(fds, 3, patience(now, end)) < 0 && errno != EINTR)
+	do { /* at least once: a window may be late, and somebody may want it to be the last */
+		now = csf_now_ns();
+		over = w->stopped || (end && now >= end);
+		if (!over)
+			show_progress(w, now, end);
+		if (poll(fds, 3, over ? 0 : patience(now, end)) < 0 && errno != EINTR)
 			break;
 		if (also && fds[2].revents) {
 			show_progress(w, 0, 0); /* it may print */
@@ -314,19 +316,23 @@ void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also)
 		}
 		if (fds[0].revents || task_ended(w, fds[1].revents))
 			w->stopped = true;
-	}
+	} while (!over && !w->stopped);
 	show_progress(w, 0, 0);
-	w->ended_ns = now;
+}
+
+void csf_watch_edge(struct csf_watch *w, uint64_t at_ns)
+{
+	w->edge_ns = at_ns;
 }
 
 bool csf_watch_more(const struct csf_watch *w)
 {
-	return w->interval && !w->stopped && (!w->over_ns || w->ended_ns < w->over_ns);
+	return w->interval && !w->stopped && (!w->over_ns || w->edge_ns < w->over_ns);
 }
 
 double csf_watch_seconds(const struct csf_watch *w)
 {
-	return (double)(w->ended_ns - w->begun_ns) / NS;
+	return (double)(w->edge_ns - w->begun_ns) / NS;
 }
 
 void csf_watch_forget_signals(const struct csf_watch *w)

@@ -44,7 +44,7 @@ struct csf_watch {
 	int signal_fd;
 	int pid_fd;
 	uint64_t begun_ns; /* CLOCK_MONOTONIC: of this window */
-	uint64_t ended_ns; /* and its real end */
+	uint64_t edge_ns; /* of the last edge: its end, when it is over */
 	uint64_t over_ns; /* when all windows are; 0: not by time */
 	bool stopped; /* by a signal, or because what was watched has ended */
 	bool failed; /* to write the report, or to say that it is ready */
@@ -64,7 +64,10 @@ bool csf_kernel_pids(void);
 /* 0, or the exit code after a message: a process or thread is named by a number that means another one. */
 int csf_watch_kernel_pids(const struct csf_watch *w);
 
-/* The first window, and each next one, begins now. */
+/* Says at which moment, by csf_now_ns(), an edge was taken: before the first window, and after each. */
+void csf_watch_edge(struct csf_watch *w, uint64_t at_ns);
+
+/* The first window, and each next one, begins at the last edge. */
 void csf_watch_begin(struct csf_watch *w);
 
 /* A descriptor to serve while waiting, such as a ring buffer's; fd -1: none. */
@@ -76,7 +79,7 @@ struct csf_watch_also {
 
 /*
  * Until the window is over, SIGINT, SIGTERM or SIGHUP says so, or the watched process has ended (which it
- * says on stderr). Shows its progress if stderr is a terminal. Sets ended_ns.
+ * says on stderr). Shows its progress if stderr is a terminal.
  */
 void csf_watch_wait(struct csf_watch *w, const struct csf_watch_also *also);
 

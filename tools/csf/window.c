@@ -44,29 +44,34 @@ static void kernel_growth(struct csf_window *w, const struct csf_runqlat_edge *a
 		csf_hist_samples(&b->after.hist) - csf_hist_samples(&a->before.hist));
 }
 
-void csf_window_compare(struct csf_window *w, const struct csf_runqlat *r,
+bool csf_window_compare(struct csf_window *w, const struct csf_runqlat *r,
 			const struct csf_runqlat_edge *a, const struct csf_runqlat_edge *b)
 {
 	const struct csf_runqlat_counts *then = a->chained ? &a->before : &a->after;
 	const struct csf_runqlat_counts *now = &b->before;
 	unsigned int i;
+	int err = 0;
 
 	memset(w, 0, sizeof(*w));
 	w->hist = now->hist;
 	csf_hist_subtract(&w->hist, &then->hist);
 	for (i = 0; i < CSF_DISCARDS; i++)
 		w->discarded[i] = now->discarded[i] - then->discarded[i];
+	w->open_known = b->all;
 	w->open_count = b->walk.waiting + now->open_count - then->open_count;
 	w->open_ns = b->walk.waiting_ns + now->open_ns - then->open_ns;
 	w->walked = a->walked && b->walked;
 	if (w->walked)
 		kernel_growth(w, a, b);
-	if (r->options->by)
-		csf_rows_growth(&w->rows, &b->rows_before,
-				a->chained ? &a->rows_before : &a->rows_after);
-	if (r->options->watch.verify)
-		csf_runqlat_verify(&w->verify, r->options->from, a, b);
 	w->skipped = b->skipped - a->skipped;
+	if (r->options->by)
+		err = csf_rows_growth(&w->rows, &b->rows_before,
+				      a->chained ? &a->rows_before : &a->rows_after);
+	if (r->options->watch.verify)
+		err |= csf_runqlat_verify(&w->verify, r->options->from, a, b);
+	if (err)
+		fprintf(stderr, "csf: no memory for all rows\n");
+	return !err;
 }
 
 void csf_window_free(struct csf_window *w)
@@ -116,7 +121,7 @@ void csf_window_print(FILE *f, const struct csf_runqlat *r, const struct csf_win
 	if (shows_rows(o))
 		csf_rows_print(f, &w->rows, o->by, o->unit_ns);
 	csf_hist_print_table(f, &w->hist);
-	if (w->open_count)
+	if (w->open_known && w->open_count)
 		fprintf(f, "open: %" PRIu64 " waits, %.3f ms of them seen\n", w->open_count,
 			(double)w->open_ns / 1e6);
 	print_discarded(f, w);
@@ -147,6 +152,15 @@ static struct json_object *json_discarded(const struct csf_window *w)
 	return o;
 }
 
+static struct json_object *json_open(const struct csf_window *w)
+{
+	struct json_object *o = json_object_new_object();
+
+	add_number(o, "count", w->open_count);
+	add_number(o, "wait_ns", w->open_ns);
+	return o;
+}
+
 static struct json_object *json_stats(const struct csf_runqlat *r)
 {
 	struct json_object *o = NULL;
@@ -174,7 +188,7 @@ static void add_kernel_growth(struct json_object *doc, const struct csf_window *
 struct json_object *csf_window_json(const struct csf_runqlat *r, const struct csf_window *w)
 {
 	const struct csf_runqlat_options *o = r->options;
-	struct json_object *doc = json_object_new_object(), *open = json_object_new_object();
+	struct json_object *doc = json_object_new_object();
 	char seconds[32];
 
 	json_object_object_add(doc, "tool", json_object_new_string("runqlat"));
@@ -183,9 +197,8 @@ struct json_object *csf_window_json(const struct csf_runqlat *r, const struct cs
 	json_object_object_add(doc, "seconds",
 			       json_object_new_double_s(csf_watch_seconds(&o->watch), seconds));
 	csf_hist_json(doc, &w->hist);
-	add_number(open, "count", w->open_count);
-	add_number(open, "wait_ns", w->open_ns);
-	json_object_object_add(doc, "open", open);
+	if (w->open_known)
+		json_object_object_add(doc, "open", json_open(w));
 	json_object_object_add(doc, "discarded", json_discarded(w));
 	if (o->from == CSF_FROM_QUEUE && w->walked)
 		add_kernel_growth(doc, w);

@@ -14,6 +14,7 @@ struct csf_window {
 	struct csf_hist hist;
 	struct csf_rows rows;
 	uint64_t discarded[CSF_DISCARDS];
+	bool open_known;
 	uint64_t open_count;
 	uint64_t open_ns;
 	bool walked;
@@ -27,7 +28,8 @@ struct csf_window {
 
 extern const char *const csf_from_names[3];
 
-void csf_window_compare(struct csf_window *w, const struct csf_runqlat *r,
+/* False after a message: there was no memory for all rows, or to verify them. */
+bool csf_window_compare(struct csf_window *w, const struct csf_runqlat *r,
 			const struct csf_runqlat_edge *a, const struct csf_runqlat_edge *b);
 void csf_window_print(FILE *f, const struct csf_runqlat *r, const struct csf_window *w);
 struct json_object *csf_window_json(const struct csf_runqlat *r, const struct csf_window *w);
