@@ -74,9 +74,9 @@ static int take_over(void)
 	return fd;
 }
 
-static atomic_int halting, halted;
+static atomic_int halting, halted, slow_ms;
 
-/* Lets each walk go on: at once, or when nobody halts it any more. */
+/* Lets each walk go on: at once or after some time, or when nobody halts it any more. */
 static void *answer(void *arg)
 {
 	int fd = take_over();
@@ -90,6 +90,7 @@ static void *answer(void *arg)
 		if (ioctl(fd, SECCOMP_IOCTL_NOTIF_RECV, &walk))
 			continue;
 		halted = halting;
+		t_sleep_ns((uint64_t)slow_ms * T_MS);
 		while (halting)
 			t_sleep_ns(T_MS);
 		go.id = walk.id;
@@ -243,12 +244,12 @@ static void wakes(void *arg)
 		t_sleep_ns(T_MS);
 }
 
-/* A task that nobody has told the birth of ends before the walk comes to it. */
-static void task_ends(void)
+/* A task that nobody has told the birth of ends before the walk comes to it; the kernel frees it then, or later. */
+static void task_ends(uint64_t patience_ns)
 {
 	pthread_t answers = begin_answers(BPF_MAP_GET_NEXT_KEY);
 	atomic_int *enough = t_shared(sizeof(*enough));
-	char row[32];
+	char row[64];
 	pid_t pid;
 
 	t_csf_start(&csf, "migrate", "--json", "--no-btf");
@@ -257,11 +258,69 @@ static void task_ends(void)
 	halt_last_look();
 	*enough = 1;
 	t_wait(pid);
-	t_sleep_ns(500 * T_MS); /* until the kernel has freed it */
+	t_sleep_ns(patience_ns);
 	go_on();
 	end_answers(answers);
-	snprintf(row, sizeof(row), "\"pid\":%d,", pid);
+	snprintf(row, sizeof(row), "\"pid\":%d,\"comm\":\"t_look\",", pid);
 	CHECK(strstr(csf.text, row), "there is no row of %d: %.300s", pid, csf.text);
+}
+
+/* Each look takes longer than a window, so that none is ever in time. */
+static void late(void)
+{
+	pthread_t answers = begin_answers(BPF_ITER_CREATE);
+	uint64_t begin;
+
+	slow_ms = 1200;
+	t_csf_start(&csf, "cswitch", "-i", "1");
+	t_sleep_ns(2 * T_SEC);
+	begin = t_mono_ns();
+	kill(csf.pid, SIGINT);
+	t_limit(60);
+	CHECK(!t_csf_end(&csf), "exit status %d: %s", csf.status, csf.said);
+	CHECK(t_mono_ns() - begin < 10 * T_SEC, "it took %llu ms to end",
+	      (unsigned long long)(t_mono_ns() - begin) / T_MS);
+	slow_ms = 0;
+	end_answers(answers);
+}
+
+static void *spin_on_first(void *arg)
+{
+	t_pin(0);
+	t_spin(arg);
+	return NULL;
+}
+
+static void two_spin(void *arg)
+{
+	t_go(spin_on_first, arg);
+	spin_on_first(arg);
+}
+
+/* It may have begun at the last tick, or since. */
+static void one_waits(void)
+{
+	pid_t pid = t_fork(two_spin, NULL);
+	char number[16];
+	const char *window;
+	int windows = 0, waits = 0;
+
+	if (access("/sys/kernel/btf/vmlinux", R_OK) || t_cpus() < 2) {
+		t_skip("no BTF or no other CPU here");
+		t_kill(pid);
+		return;
+	}
+	t_csf_before = NULL;
+	snprintf(number, sizeof(number), "%d", pid);
+	CHECK(!t_csf(&csf, "runqlat", "--json", "--from", "queue", "-i", "1", "-p", number, "4"),
+	      "exit status %d: %s", csf.status, csf.said);
+	t_kill(pid);
+	for (window = csf.text; (window = strstr(window, "\"open\":")); window++, windows++)
+		waits += t_number(window, "\"count\":") > 0;
+	/* a switch in the look may be hidden here, and in a guest come between two instructions of the walk */
+	CHECK(windows >= 3 && waits >= (t_in_guest() ? windows - 1 : 1),
+	      "in %d of %d windows nobody waits", windows - waits, windows);
+	t_csf_before = hand_over;
 }
 
 int main(void)
@@ -281,7 +340,13 @@ int main(void)
 		TEST(name)
 			watched(from[i], begins_in_look);
 	}
+	TEST("a task ends and is freed in the look: migrate, no BTF")
+		task_ends(500 * T_MS);
 	TEST("a task ends in the look: migrate, no BTF")
-		task_ends();
+		task_ends(0);
+	TEST("windows that are all late")
+		late();
+	TEST("one of two always waits: queue")
+		one_waits();
 	return t_done("t_look");
 }

@@ -7,6 +7,8 @@
  */
 #include "t_csf.h"
 
+#include <stdatomic.h>
+
 #include <sys/mount.h>
 #include <sys/resource.h>
 
@@ -418,6 +420,69 @@ static void verified(const struct way *w)
 	CHECK(t_json(&csf, "run_delay_ns") > 100 * T_MS, "nobody was compared: %s", csf.text);
 }
 
+#define SLEEPERS 1500
+#define LEAVERS 400
+
+static struct crowd {
+	pthread_barrier_t ready;
+	atomic_int leave;
+} * crowd;
+
+/* The later it is born, the more often it has waited. */
+static void *sleeper(void *arg)
+{
+	long number = (long)arg, i;
+
+	for (i = 0; i < number / LEAVERS * 30; i++)
+		t_sleep_ns(T_MS);
+	pthread_barrier_wait(&crowd->ready);
+	while (number >= LEAVERS)
+		pause();
+	while (!crowd->leave)
+		t_sleep_ns(10 * T_MS);
+	return NULL;
+}
+
+static void sleepers(void *arg)
+{
+	long i;
+
+	(void)arg;
+	for (i = 0; i < SLEEPERS; i++)
+		t_go(sleeper, (void *)i);
+	pthread_barrier_wait(&crowd->ready);
+	pause();
+}
+
+/*
+ * More tasks than a walk prints at a time: all but some sleep, and have the counts they had. Those
+ * leave, so that the walk comes to the others earlier.
+ */
+static void many(const struct way *w)
+{
+	pthread_barrierattr_t shared;
+	long long not_shown;
+	char number[16];
+	pid_t pid;
+
+	(void)w;
+	crowd = t_shared(sizeof(*crowd));
+	pthread_barrierattr_init(&shared);
+	pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	pthread_barrier_init(&crowd->ready, &shared, SLEEPERS + 2);
+	pid = t_fork(sleepers, NULL);
+	pthread_barrier_wait(&crowd->ready);
+	t_sleep_ns(500 * T_MS);
+	t_csf_start(&csf, "runqlat", "--json", "--from", "queue", "--verify", "-p",
+		    text_of(number, sizeof(number), pid));
+	crowd->leave = 1;
+	t_sleep_ns(500 * T_MS);
+	t_csf_stop(&csf);
+	t_kill(pid);
+	not_shown = (long long)t_json(&csf, "not_shown");
+	CHECK(not_shown > -30 && not_shown < 30, "%lld switches were not shown", not_shown);
+}
+
 static void each_way(const char *what, void (*fn)(const struct way *), unsigned int kinds)
 {
 	char name[128];
@@ -448,6 +513,7 @@ int main(void)
 	/* the wait may last as long as the window, and be under way when that begins */
 	each_way("outweighed", outweighed, QUEUE | STORAGE);
 	each_way("verified", verified, QUEUE);
+	each_way("many threads", many, QUEUE);
 	each_way("storm", storm_by_queue, QUEUE);
 	each_way("storm", storm_by_wakeup, STORAGE | HASH | NO_BTF);
 	return t_done("t_runqlat");
