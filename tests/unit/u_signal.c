@@ -4,46 +4,15 @@
  * instruction of it, by the CPU's trap flag. Both calls must come to a clean end, and the thread
  * must have one mapping. U_MS= is how long each test goes on.
  */
-#include "u.h"
+#include "u_step.h"
 
-#include <signal.h>
-#include <ucontext.h>
-
-#define TRAP_FLAG 0x100
-
-static volatile long steps_left;
-static volatile int handled, handler_ret, handler_errno;
+static volatile int handler_ret, handler_errno;
 static struct csf_snap handler_snap;
 
-static void on_trap(int sig, siginfo_t *info, void *context)
+static void snap_in_handler(void)
 {
-	ucontext_t *uc = (ucontext_t *)context;
-	int saved = errno;
-
-	(void)sig;
-	(void)info;
-	if (--steps_left > 0)
-		return;
-	handled = 1;
 	handler_ret = csf_thread_snap(&handler_snap);
 	handler_errno = errno;
-	uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
-	errno = saved;
-}
-
-/* Below the red zone of the caller. */
-static inline void set_trap_flag(void)
-{
-	__asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\torq %0, (%%rsp)\n\tpopfq\n\t"
-			 "lea 128(%%rsp), %%rsp" ::"i"(TRAP_FLAG)
-			 : "memory", "cc");
-}
-
-static inline void clear_trap_flag(void)
-{
-	__asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\tandq %0, (%%rsp)\n\tpopfq\n\t"
-			 "lea 128(%%rsp), %%rsp" ::"i"(~TRAP_FLAG)
-			 : "memory", "cc");
 }
 
 static int base_maps;
@@ -54,15 +23,15 @@ static int interrupted_snap(void)
 	struct csf_snap s;
 	int ret;
 
-	handled = 0;
+	u_handled = 0;
 	errno = 12345;
-	set_trap_flag();
+	u_step_begin();
 	ret = csf_thread_snap(&s);
-	clear_trap_flag();
+	u_step_end();
 	EXPECT(ret == 0);
 	EXPECT(errno == 12345);
 	EXPECT(s.extrapolated);
-	if (!handled)
+	if (!u_handled)
 		return 0;
 	EXPECT(handler_ret == 0 || (handler_ret == -1 && handler_errno == EBUSY));
 	EXPECT(handler_ret == 0 || u_is_zero(&handler_snap, sizeof(handler_snap)));
@@ -81,11 +50,11 @@ static long count_steps(void)
 	int i;
 
 	for (i = 0; i < 2; i++) {
-		steps_left = 100000000;
+		u_steps_left = 100000000;
 		if (u_in_thread(interrupted_snap))
 			return -1;
 	}
-	return 100000000 - steps_left;
+	return 100000000 - u_steps_left;
 }
 
 /*
@@ -108,13 +77,13 @@ static void test_thread(uint64_t until)
 		       u_now_ns() < until + 10000000000) {
 			long at = any_of(steps);
 
-			steps_left = at;
+			u_steps_left = at;
 			CHECK_EQ(u_in_thread(interrupted_snap), 0);
 			if (u_bad)
 				printf("# at instruction %ld of %ld\n", at, steps);
-			ok += handled && !handler_ret;
-			busy += handled && handler_ret;
-			shorter += !handled;
+			ok += u_handled && !handler_ret;
+			busy += u_handled && handler_ret;
+			shorter += !u_handled;
 		}
 		CHECK_EQ(u_count_maps(u_thread_path), base_maps);
 		CHECK(ok && busy, "%ld handlers had a snapshot, %ld EBUSY", ok, busy);
@@ -132,7 +101,7 @@ static void test_process(uint64_t until)
 		while (u_now_ns() < until && !u_bad) {
 			long at = any_of(7000);
 
-			steps_left = at;
+			u_steps_left = at;
 			CHECK_EQ(u_in_child(interrupted_snap), 0);
 			if (u_bad)
 				printf("# at instruction %ld\n", at);
@@ -143,15 +112,11 @@ int main(void)
 {
 	const char *arg = getenv("U_MS");
 	uint64_t ns = (arg ? strtoull(arg, NULL, 10) : 500) * 1000000;
-	struct sigaction sa;
 
 	u_start();
 	u_make_thread_file();
-	memset(&sa, 0, sizeof(sa));
-	sa.sa_sigaction = on_trap;
-	sa.sa_flags = SA_SIGINFO;
-	if (sigaction(SIGTRAP, &sa, NULL))
-		u_die("sigaction");
+	u_step_start();
+	u_handler = snap_in_handler;
 	test_process(u_now_ns() + ns);
 	test_thread(u_now_ns() + ns);
 	return u_done();
