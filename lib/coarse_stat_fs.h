@@ -161,16 +161,6 @@ static inline int csf_cpu_snap_fail_(struct csf_cpu_snap *c)
 	return -1;
 }
 
-static inline void csf_page_drop_(struct csf_tls_ *t)
-{
-	if (t->stale && t->stale_gen == t->gen)
-		munmap(t->stale, CSF_SLOT_SIZE); /* dropped long ago: no copy is under way */
-	t->stale = (void *)(uintptr_t)t->page;
-	t->stale_gen = t->gen;
-	t->gen = CSF_UNMAPPED_;
-	errno = ESTALE;
-}
-
 /*
  * Pages of a service outlive it, and would show running time for ever. A page that has not changed
  * for long is asked about: the kernel counts the same switches of this thread as a live one.
@@ -187,6 +177,7 @@ __attribute__((noinline)) CSF_SHARED_ int csf_writer_gone_(const struct csf_snap
 		return 0;
 	}
 	csf_page_drop_(t);
+	errno = ESTALE;
 	return 1;
 }
 

@@ -191,6 +191,31 @@ static inline const void *csf_map_file_(const char *path, unsigned int kind, siz
 	return p;
 }
 
+/*
+ * Makes the thread's page a stale one. A handler may come in between anywhere, and give up the page
+ * or map another itself: so the page is first made no thread's, and changes hands in one
+ * instruction. At worst a mapping stays unused.
+ */
+static inline void csf_page_drop_(struct csf_tls_ *t)
+{
+	void *page = (void *)(uintptr_t)t->page, *old;
+	uint32_t gen = t->gen;
+
+	if (gen != csf_guard_->gen)
+		return; /* a handler was here, or forked */
+	t->gen = CSF_UNMAPPED_;
+	csf_barrier_();
+	if (t->stale_gen != gen) {
+		t->stale = NULL; /* of the parent */
+		csf_barrier_();
+		t->stale_gen = gen;
+		csf_barrier_();
+	}
+	old = __atomic_exchange_n(&t->stale, page, __ATOMIC_RELAXED);
+	if (old && old != page)
+		munmap(old, CSF_SLOT_SIZE); /* dropped long ago: no copy is under way */
+}
+
 /* The destructor of csf_key_: the end of a thread. In a forked child the page is not mapped. */
 static inline void csf_thread_end_(void *arg)
 {
