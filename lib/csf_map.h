@@ -216,18 +216,28 @@ static inline void csf_page_drop_(struct csf_tls_ *t)
 		munmap(old, CSF_SLOT_SIZE); /* dropped long ago: no copy is under way */
 }
 
-/* The destructor of csf_key_: the end of a thread. In a forked child the page is not mapped. */
+/*
+ * The destructor of csf_key_: the end of a thread. In a forked child the page is not mapped. A
+ * handler may map a page anew as soon as this one is given up, and the destructor is called again
+ * then: nothing of it is touched here.
+ */
 static inline void csf_thread_end_(void *arg)
 {
 	struct csf_tls_ *t = (struct csf_tls_ *)arg;
+	const void *page = NULL;
+	size_t len = 0;
+	void *stale;
 
-	if (t->gen == csf_guard_->gen)
-		munmap((void *)(uintptr_t)t->page, csf_map_len_(t->page->hdr.size));
-	if (t->stale && t->stale_gen == csf_guard_->gen)
-		munmap(t->stale, CSF_SLOT_SIZE);
-	t->stale = NULL;
-	t->gen = CSF_UNMAPPED_;
-	t->page = NULL;
+	if (t->gen == csf_guard_->gen) {
+		page = t->page;
+		len = csf_map_len_(t->page->hdr.size);
+	}
+	csf_page_drop_(t);
+	if (t->stale_gen != csf_guard_->gen)
+		return;
+	stale = __atomic_exchange_n(&t->stale, NULL, __ATOMIC_RELAXED);
+	if (stale)
+		munmap(stale, stale == page ? len : CSF_SLOT_SIZE);
 }
 
 static inline void csf_key_make_(void)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A signal handler that takes a snapshot while the thread's first one is under way: at a random
- * instruction of it, by the CPU's trap flag. Both calls must come to a clean end, and the thread
- * must have one mapping. U_MS= is how long each test goes on.
+ * A signal handler that takes a snapshot while the thread's first one is under way, or its end: at a
+ * random instruction of it, by the CPU's trap flag. Both must come to a clean end, and the thread
+ * must have one mapping, and then none. U_MS= is how long each test goes on.
  */
 #include "u_step.h"
 
@@ -108,6 +108,60 @@ static void test_process(uint64_t until)
 		}
 }
 
+/*
+ * Destructors are called in the order in which their keys were made, so these two have the library's
+ * between them.
+ */
+static pthread_key_t begin_key, end_key;
+
+static void begin_end(void *arg)
+{
+	(void)arg;
+	u_step_begin();
+}
+
+static void end_end(void *arg)
+{
+	u_step_end();
+	(void)arg;
+}
+
+static int interrupted_end(void)
+{
+	struct csf_snap s;
+
+	u_handled = 0;
+	EXPECT(!pthread_setspecific(begin_key, &s));
+	EXPECT(!pthread_setspecific(end_key, &s));
+	EXPECT(!csf_thread_snap(&s));
+	return 0;
+}
+
+static void test_end(uint64_t until)
+{
+	int base = u_count_maps(u_thread_path);
+	long steps, n = 0;
+
+	TEST("a handler at any instruction of a thread's end") {
+		CHECK(begin_key < csf_key_ && csf_key_ < end_key, "keys in another order");
+		u_steps_left = 100000000;
+		CHECK_EQ(u_in_thread(interrupted_end), 0);
+		steps = 100000000 - u_steps_left;
+		CHECK(steps > 50, "%ld steps", steps);
+		for (; (u_now_ns() < until || !n) && !u_bad; n += u_handled) {
+			long at = 1 + (long)(u_random() % (uint64_t)steps);
+
+			u_steps_left = at;
+			CHECK_EQ(u_in_thread(interrupted_end), 0);
+			CHECK(!u_handled || !handler_ret, "errno %d", handler_errno);
+			CHECK_EQ(u_count_maps(u_thread_path), base);
+			if (u_bad)
+				printf("# at instruction %ld of %ld\n", at, steps);
+		}
+		printf("# %ld instructions; %ld handlers\n", steps, n);
+	}
+}
+
 int main(void)
 {
 	const char *arg = getenv("U_MS");
@@ -117,7 +171,12 @@ int main(void)
 	u_make_thread_file();
 	u_step_start();
 	u_handler = snap_in_handler;
+	if (pthread_key_create(&begin_key, begin_end))
+		u_die("pthread_key_create");
 	test_process(u_now_ns() + ns);
 	test_thread(u_now_ns() + ns);
+	if (pthread_key_create(&end_key, end_end))
+		u_die("pthread_key_create");
+	test_end(u_now_ns() + ns);
 	return u_done();
 }
