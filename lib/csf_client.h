@@ -293,33 +293,39 @@ static inline int csf_time_offset_(int64_t *offset)
 	return 1;
 }
 
+/* Was the writer's clock read between these two of ours, if it is so far ahead of them? */
+static inline int csf_service_between_(uint64_t before, uint64_t writer_ns, uint64_t after,
+				       int64_t ahead)
+{
+	return writer_ns - (uint64_t)ahead - before <= after - before;
+}
+
 /*
  * The writer's clock was read between before and after, so it must say a time between them; else
- * this process is in a time namespace of its own, which tells how far its clock is off.
+ * this process is in a time namespace of its own, which tells how far its clock is off. Other
+ * threads use what is known of it, so that is replaced only by what fits.
  */
 static inline int csf_service_check_clock_(uint64_t before, const struct csf_ticket *ticket)
 {
-	uint64_t after = csf_mono_ns_();
-	int64_t offset;
-	int found;
+	uint64_t after = csf_own_mono_ns_();
+	int64_t known = csf_mono_offset_, offset;
 
-	if (ticket->now_ns - before <= after - before)
+	if (csf_service_between_(before, ticket->now_ns, after, known))
 		return 0;
-	found = csf_time_offset_(&offset);
-	if (found && csf_mono_offset_ == offset) {
+	if (!csf_time_offset_(&offset)) {
+		errno = EPROTO;
+		return -1;
+	}
+	if (offset == known) {
 		errno = EAGAIN; /* an adjusted clock's quick reading can be a little off */
 		return -1;
 	}
-	if (found) {
-		before += (uint64_t)(offset - csf_mono_offset_);
-		after += (uint64_t)(offset - csf_mono_offset_);
-		csf_mono_offset_ = offset;
+	if (!csf_service_between_(before, ticket->now_ns, after, offset)) {
+		errno = EPROTO;
+		return -1;
 	}
-	if (found && ticket->now_ns - before <= after - before)
-		return 0;
-	csf_mono_offset_ = 0;
-	errno = EPROTO;
-	return -1;
+	csf_mono_offset_ = offset;
+	return 0;
 }
 
 /* One attempt: 1 done (*page is set), 0 to be tried again, -1 with errno. */
@@ -336,7 +342,7 @@ static inline int csf_service_register_(void *at, int sock, uint64_t until, cons
 		errno = n < 0 ? errno : EPROTO;
 		return -1;
 	}
-	before = csf_mono_ns_();
+	before = csf_own_mono_ns_();
 	ret = csf_service_ticket_(fds[0], &ticket);
 	if (!ret)
 		ret = csf_service_check_clock_(before, &ticket);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Pages of a service, which a thread of the test plays: what becomes of a page whose writer is
- * gone, also where a signal handler comes in between.
+ * gone, also where a signal handler comes in between, and of a clock that is off.
  */
 #include "u_step.h"
 
@@ -225,6 +225,38 @@ static void test_drop(const char *name, int refused)
 	}
 }
 
+/*
+ * What a ticket's clock says of ours.
+ */
+static int check_clock(int64_t writer_ahead_ns)
+{
+	uint64_t before = csf_own_mono_ns_();
+	struct csf_ticket ticket;
+
+	memset(&ticket, 0, sizeof(ticket));
+	ticket.now_ns = before + (uint64_t)writer_ahead_ns;
+	return csf_service_check_clock_(before, &ticket) ? errno : 0;
+}
+
+static void test_clock(void)
+{
+	const int64_t s = 1000000000;
+
+	TEST("a time namespace's offset stays what it was if a ticket fits no clock") {
+		csf_mono_offset_ = 5 * s;
+		CHECK_EQ(check_clock(5 * s), 0);
+		CHECK_EQ(csf_mono_offset_, 5 * s);
+		CHECK_EQ(check_clock(3 * s), EPROTO);
+		CHECK_EQ(csf_mono_offset_, 5 * s);
+	}
+	TEST("... and is taken from /proc if the ticket fits that") {
+		CHECK_EQ(check_clock(0), 0);
+		CHECK_EQ(csf_mono_offset_, 0);
+		CHECK_EQ(check_clock(3 * s), EAGAIN);
+		CHECK_EQ(csf_mono_offset_, 0);
+	}
+}
+
 int main(void)
 {
 	u_start();
@@ -234,6 +266,7 @@ int main(void)
 	test_pages();
 	test_drop("a handler whose snapshot fails, where a page is given up", EACCES);
 	test_drop("a handler that maps a new page, where one is given up", 0);
+	test_clock();
 	end_service();
 	return u_done();
 }
