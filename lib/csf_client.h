@@ -242,12 +242,16 @@ static inline int csf_service_ticket_(int iter, struct csf_ticket *ticket)
 	return errno ? -1 : 0;
 }
 
-/* At a given address, in place of what is there, or anywhere. */
-static inline const void *csf_service_map_slot_(void *at, int chunk_fd, uint32_t slot)
+/*
+ * At a given address, in place of what is there, or anywhere. The address is forgotten: if mmap()
+ * fails, what was there may be gone, and somebody else's mapping come.
+ */
+static inline const void *csf_service_map_slot_(void **at, int chunk_fd, uint32_t slot)
 {
-	void *p = mmap(at, CSF_SLOT_SIZE, PROT_READ, MAP_SHARED | (at ? MAP_FIXED : 0), chunk_fd,
+	void *p = mmap(*at, CSF_SLOT_SIZE, PROT_READ, MAP_SHARED | (*at ? MAP_FIXED : 0), chunk_fd,
 		       (off_t)slot * CSF_SLOT_SIZE);
 
+	*at = NULL;
 	if (p == MAP_FAILED)
 		return NULL;
 	madvise(p, CSF_SLOT_SIZE, CSF_MADV_DONTFORK_);
@@ -255,7 +259,7 @@ static inline const void *csf_service_map_slot_(void *at, int chunk_fd, uint32_t
 }
 
 /* The chunk that came along with the iterator is nearly always the one of the ticket. */
-static inline const void *csf_service_map_ticket_(void *at, int sock, uint64_t until,
+static inline const void *csf_service_map_ticket_(void **at, int sock, uint64_t until,
 						  const struct csf_ticket *ticket,
 						  const struct csf_reply *r, int chunk_fd)
 {
@@ -329,7 +333,7 @@ static inline int csf_service_check_clock_(uint64_t before, const struct csf_tic
 }
 
 /* One attempt: 1 done (*page is set), 0 to be tried again, -1 with errno. */
-static inline int csf_service_register_(void *at, int sock, uint64_t until, const void **page)
+static inline int csf_service_register_(void **at, int sock, uint64_t until, const void **page)
 {
 	struct csf_ticket ticket;
 	struct csf_reply r;
@@ -354,8 +358,8 @@ static inline int csf_service_register_(void *at, int sock, uint64_t until, cons
 	return *page ? 1 : -1;
 }
 
-/* The page of the calling thread, in place of one whose writer is gone if at is given. */
-static inline const void *csf_service_thread_page_(void *at)
+/* The page of the calling thread, in place of one whose writer is gone if *at is one: NULL then. */
+static inline const void *csf_service_thread_page_(void **at)
 {
 	uint64_t until = csf_service_until_();
 	int sock = csf_service_connect_(until), tries = CSF_REGISTER_TRIES_, ret = 0;

@@ -294,21 +294,23 @@ static inline struct csf_guard_ *csf_guard_get_(void)
  */
 static inline const struct csf_thread_page *csf_thread_page_(struct csf_tls_ *t, uint32_t gen)
 {
-	void *stale = t->stale_gen == gen ? t->stale : NULL;
+	void *stale = t->stale_gen == gen ? t->stale : NULL, *at = stale;
 	const void *page =
 		csf_map_file_(CSF_THREAD_PATH, CSF_KIND_THREAD, sizeof(struct csf_thread_page));
 
 	if (page || errno != ENOENT)
 		return (const struct csf_thread_page *)page;
-	page = csf_service_thread_page_(stale);
+	page = csf_service_thread_page_(&at);
+	if (at != stale)
+		t->stale = NULL;
 	if (page && !csf_hdr_known_((const struct csf_hdr *)page, CSF_KIND_THREAD)) {
-		if (page != stale)
+		if (page == stale)
+			t->stale = stale;
+		else
 			munmap((void *)(uintptr_t)page, CSF_SLOT_SIZE);
 		errno = EPROTO;
 		return NULL;
 	}
-	if (page && page == stale)
-		t->stale = NULL;
 	return (const struct csf_thread_page *)page;
 }
 

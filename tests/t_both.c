@@ -23,10 +23,12 @@ struct moment {
 
 static void map_both(struct pages *p)
 {
+	void *at = NULL;
+
 	p->module = csf_map_file_(CSF_THREAD_PATH, CSF_KIND_THREAD, sizeof(*p->module));
 	if (!p->module)
 		t_die(CSF_THREAD_PATH ": %s", strerror(errno));
-	p->bpf = csf_service_thread_page_(NULL);
+	p->bpf = csf_service_thread_page_(&at);
 	if (!p->bpf)
 		t_die("no page of the service: %s", strerror(errno));
 	CHECK(p->module->hdr.clock != p->bpf->hdr.clock, "both pages have clock %u",

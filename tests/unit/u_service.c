@@ -10,8 +10,9 @@
 
 #define CHUNK "/memfd:csf-unit-chunk"
 
-static int listen_fd, chunk_fd;
+static int listen_fd, chunk_fd, pipe_fds[2];
 static volatile int refuse; /* the errno that the service answers with */
+static volatile int unmappable; /* the chunk is none */
 
 /* What the writer knows of the one thread that has a page. */
 static void write_page(unsigned int state)
@@ -31,7 +32,7 @@ static void write_page(unsigned int state)
 
 static void answer(int sock, const struct csf_reply *r, int iter)
 {
-	int fds[2] = { iter, chunk_fd };
+	int fds[2] = { iter, unmappable ? pipe_fds[0] : chunk_fd };
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(fds))];
@@ -112,7 +113,7 @@ static void start_service(void)
 	setenv(CSF_SOCKET_ENV, a->sun_path, 1);
 	chunk_fd = memfd_create("csf-unit-chunk", MFD_CLOEXEC);
 	listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (chunk_fd < 0 || ftruncate(chunk_fd, CSF_SLOT_SIZE))
+	if (chunk_fd < 0 || ftruncate(chunk_fd, CSF_SLOT_SIZE) || pipe(pipe_fds))
 		u_die("chunk");
 	if (bind(listen_fd, (struct sockaddr *)a, sizeof(*a)) || listen(listen_fd, 4))
 		u_die(a->sun_path);
@@ -176,6 +177,37 @@ static void test_pages(void)
 		CHECK_EQ(u_in_thread(refused_for_once), 0);
 	TEST("the mappings end with their threads")
 		CHECK_EQ(u_count_maps(CHUNK), 0);
+}
+
+/*
+ * A failing mmap() at an address may have removed what was there. Then the next mapping there is
+ * another one's.
+ */
+static int foreign_mapping_stays(void)
+{
+	volatile unsigned char *foreign;
+	void *page;
+
+	EXPECT(!snap());
+	page = (void *)(uintptr_t)csf_tls_.page;
+	write_page(CSF_SLEEP);
+	unmappable = 1;
+	EXPECT(snap() == ENODEV);
+	unmappable = 0;
+	foreign = (volatile unsigned char *)mmap(page, CSF_SLOT_SIZE, PROT_READ | PROT_WRITE,
+						 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	EXPECT(foreign == page);
+	*foreign = 0x5a;
+	EXPECT(!snap());
+	EXPECT(csf_tls_.page != page);
+	EXPECT(*foreign == 0x5a);
+	return 0;
+}
+
+static void test_failing_map(void)
+{
+	TEST("after mmap() failed in place of a page, nothing is mapped over there")
+		CHECK_EQ(u_in_thread(foreign_mapping_stays), 0);
 }
 
 /*
@@ -264,6 +296,7 @@ int main(void)
 	u_step_start();
 	start_service();
 	test_pages();
+	test_failing_map();
 	test_drop("a handler whose snapshot fails, where a page is given up", EACCES);
 	test_drop("a handler that maps a new page, where one is given up", 0);
 	test_clock();
