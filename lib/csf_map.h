@@ -349,7 +349,7 @@ static inline int csf_thread_map_now_(struct csf_tls_ *t)
 /* 1 if the last failure is too recent for another attempt; errno is that failure again then. */
 static inline int csf_failed_lately_(const struct csf_failure_ *f)
 {
-	if (!f->err || csf_mono_ns_() >= f->retry_ns)
+	if (!f->err || csf_own_mono_ns_() >= f->retry_ns)
 		return 0;
 	errno = f->err;
 	return 1;
@@ -357,7 +357,7 @@ static inline int csf_failed_lately_(const struct csf_failure_ *f)
 
 static inline void csf_remember_(struct csf_failure_ *f, int failed, uint64_t begun_ns)
 {
-	uint64_t now = csf_mono_ns_(), pause = now - begun_ns;
+	uint64_t now = csf_own_mono_ns_(), pause = now - begun_ns;
 
 	f->err = failed ? errno : 0;
 	f->retry_ns = now + (pause > CSF_RETRY_NS_ ? pause : CSF_RETRY_NS_);
@@ -367,7 +367,7 @@ static inline void csf_remember_(struct csf_failure_ *f, int failed, uint64_t be
 __attribute__((noinline)) CSF_SHARED_ int csf_thread_map_(void)
 {
 	struct csf_tls_ *t = &csf_tls_;
-	uint64_t begun_ns = csf_mono_ns_();
+	uint64_t begun_ns = csf_own_mono_ns_();
 	int saved = errno;
 	int ret, state;
 
@@ -438,7 +438,7 @@ __attribute__((noinline)) CSF_SHARED_ const struct csf_cpu_page *csf_cpu_map_(vo
 {
 	struct csf_tls_ *t = &csf_tls_;
 	const struct csf_cpu_page *page = NULL, *none = NULL;
-	uint64_t begun_ns = csf_mono_ns_();
+	uint64_t begun_ns = csf_own_mono_ns_();
 	struct csf_guard_ *g;
 	int state;
 

@@ -66,12 +66,32 @@ static int fails_alone(void)
 	return 0;
 }
 
+/* The difference to the writer's clock becomes known, or another one, between two attempts. */
+static int recovers_with_other_clock(void)
+{
+	struct csf_cpu_snap c;
+	struct csf_snap s;
+
+	unlink(u_thread_path);
+	csf_mono_offset_ = 864000000000000;
+	EXPECT(!fails_with(ENOENT));
+	EXPECT(csf_cpu_snap(&c, CSF_CPU_ALL) == -1 && errno == ENOENT);
+	csf_mono_offset_ = 0;
+	u_make_thread_file();
+	u_sleep_ms(110);
+	EXPECT(!csf_thread_snap(&s));
+	EXPECT(!csf_failed_lately_(&csf_tls_.cpu_failed));
+	return 0;
+}
+
 static void test_missing(void)
 {
 	TEST("no file: ENOENT for 0.1 s without looking again, then it works")
 		CHECK_EQ(u_in_thread(recovers), 0);
 	TEST("a failure is remembered by its thread only")
 		CHECK_EQ(u_in_thread(fails_alone), 0);
+	TEST("... for 0.1 s also if the writer's clock turns out to be another one")
+		CHECK_EQ(u_in_thread(recovers_with_other_clock), 0);
 }
 
 /*
