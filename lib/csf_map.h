@@ -318,9 +318,12 @@ static inline int csf_thread_map_now_(struct csf_tls_ *t)
 {
 	struct csf_guard_ *g = csf_guard_get_();
 	const struct csf_thread_page *page;
+	uint32_t gen;
 
 	if (!g)
 		return -1;
+	gen = g->gen; /* once: a handler that forks wipes it for the child, where 0 would do */
+	csf_barrier_();
 	if (g->pid != getpid()) { /* what it would map, its parent would find */
 		errno = ESRCH;
 		return -1;
@@ -330,7 +333,7 @@ static inline int csf_thread_map_now_(struct csf_tls_ *t)
 		errno = csf_key_err_;
 		return -1;
 	}
-	page = csf_thread_page_(t, g->gen);
+	page = csf_thread_page_(t, gen);
 	if (!page)
 		return -1;
 	errno = pthread_setspecific(csf_key_, t);
@@ -342,7 +345,7 @@ static inline int csf_thread_map_now_(struct csf_tls_ *t)
 	t->clock = page->hdr.clock;
 	t->checked_ns = 0;
 	csf_barrier_();
-	t->gen = g->gen;
+	t->gen = gen;
 	return 0;
 }
 

@@ -6,6 +6,8 @@
  */
 #include "u_step.h"
 
+#include <sys/syscall.h>
+
 static volatile int handler_ret, handler_errno;
 static struct csf_snap handler_snap;
 
@@ -109,6 +111,69 @@ static void test_process(uint64_t until)
 }
 
 /*
+ * A handler that forks, where the child goes on with the snapshot that was interrupted. That one may
+ * be of the parent's page, which is mapped here, unlike the module's; no later one may.
+ */
+static volatile int is_child;
+
+static void fork_in_handler(void)
+{
+	pid_t pid = (pid_t)syscall(SYS_fork);
+
+	is_child = !pid;
+	if (pid)
+		handler_ret = u_wait(pid);
+}
+
+static int snap_after_fork(void)
+{
+	struct csf_snap s;
+
+	csf_tls_.thread_failed.err = 0; /* ESRCH, if it was made at once */
+	EXPECT(!csf_thread_snap(&s));
+	EXPECT(csf_guard_->pid == getpid());
+	EXPECT(csf_guard_->gen && csf_tls_.gen == csf_guard_->gen);
+	return 0;
+}
+
+static int forked_snap(void)
+{
+	struct csf_snap s;
+	int ret;
+
+	u_handled = is_child = 0;
+	u_step_begin();
+	ret = csf_thread_snap(&s);
+	u_step_end();
+	if (is_child)
+		_exit(snap_after_fork());
+	EXPECT(!ret);
+	EXPECT(!u_handled || !handler_ret);
+	return 0;
+}
+
+static void test_fork(uint64_t until)
+{
+	long steps, n = 0;
+
+	u_handler = fork_in_handler;
+	TEST("a handler that forks at any instruction of a thread's first snapshot") {
+		u_steps_left = 100000000;
+		CHECK_EQ(u_in_thread(forked_snap), 0);
+		steps = 100000000 - u_steps_left;
+		for (; (u_now_ns() < until || !n) && !u_bad; n += u_handled) {
+			long at = 1 + (long)(u_random() % (uint64_t)steps);
+
+			u_steps_left = at;
+			if (!CHECK_EQ(u_in_thread(forked_snap), 0))
+				printf("# at instruction %ld of %ld: child %d\n", at, steps,
+				       handler_ret);
+		}
+		printf("# %ld instructions; %ld handlers\n", steps, n);
+	}
+}
+
+/*
  * Destructors are called in the order in which their keys were made, so these two have the library's
  * between them.
  */
@@ -178,5 +243,6 @@ int main(void)
 	if (pthread_key_create(&end_key, end_end))
 		u_die("pthread_key_create");
 	test_end(u_now_ns() + ns);
+	test_fork(u_now_ns() + ns);
 	return u_done();
 }
