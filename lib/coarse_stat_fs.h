@@ -192,7 +192,7 @@ static inline uint64_t csf_self_copy_(const struct csf_tls_ *t, struct csf_snap 
 		seq = *(const volatile __u32 *)&page->seq;
 		csf_barrier_();
 		csf_copy_page_(&s->p, page);
-		now = ordered ? csf_now_ordered_(t->clock, &cpu) : csf_now_(t->clock);
+		now = ordered ? csf_now_ordered_(s->p.hdr.clock, &cpu) : csf_now_(s->p.hdr.clock);
 		csf_barrier_();
 	} while (csf_unlikely_(seq != *(const volatile __u32 *)&page->seq));
 	return now;
@@ -243,7 +243,7 @@ static inline int csf_self_snap_(struct csf_snap *s, int ordered)
 	now = csf_self_copy_(t, s, ordered);
 	if (csf_unlikely_(!csf_running_(s)) && csf_self_again_(s, &now))
 		return csf_snap_fail_(s);
-	if (csf_unlikely_(t->clock == CSF_CLOCK_MONOTONIC &&
+	if (csf_unlikely_(s->p.hdr.clock == CSF_CLOCK_MONOTONIC &&
 			  now - s->p.last_switch_tsc > CSF_STALE_NS_) &&
 	    csf_writer_gone_(s, now))
 		return csf_snap_fail_(s);

@@ -111,6 +111,84 @@ static void test_process(uint64_t until)
 }
 
 /*
+ * A handler that finds another writer, whose clock is another. The snapshot that it interrupted is
+ * one of the old page, or of the new one; its time is by that page's clock.
+ */
+static void make_file_with_clock(uint32_t clock)
+{
+	struct csf_thread_page p;
+
+	u_fill_thread_page(&p);
+	p.hdr.clock = clock;
+	if (clock == CSF_CLOCK_MONOTONIC)
+		p.last_switch_tsc = u_now_ns();
+	u_write_thread_file(&p);
+}
+
+static void map_in_handler(void)
+{
+	csf_page_drop_(&csf_tls_);
+	handler_ret = csf_thread_map_();
+}
+
+static uint64_t now_by(uint32_t clock)
+{
+	return clock == CSF_CLOCK_TSC ? __builtin_ia32_rdtsc() : u_now_ns();
+}
+
+static int snap_of_two(uint32_t first, uint32_t second)
+{
+	uint64_t before[3], after;
+	struct csf_snap s;
+
+	make_file_with_clock(first);
+	EXPECT(!csf_thread_snap(&s));
+	make_file_with_clock(second);
+	before[CSF_CLOCK_TSC] = now_by(CSF_CLOCK_TSC);
+	before[CSF_CLOCK_MONOTONIC] = now_by(CSF_CLOCK_MONOTONIC);
+	u_handled = 0;
+	u_step_begin();
+	EXPECT(!csf_thread_snap(&s));
+	u_step_end();
+	after = now_by(s.p.hdr.clock);
+	EXPECT(!u_handled || !handler_ret);
+	EXPECT(s.tsc >= before[s.p.hdr.clock] && s.tsc <= after);
+	EXPECT(s.p.oncpu_cyc == s.tsc - s.p.last_switch_tsc);
+	return 0;
+}
+
+static int snap_of_module(void)
+{
+	return snap_of_two(CSF_CLOCK_TSC, CSF_CLOCK_MONOTONIC);
+}
+
+static int snap_of_service(void)
+{
+	return snap_of_two(CSF_CLOCK_MONOTONIC, CSF_CLOCK_TSC);
+}
+
+static void test_clock(const char *name, int (*fn)(void), uint64_t until)
+{
+	long steps, n = 0;
+
+	u_handler = map_in_handler;
+	TEST(name) {
+		u_steps_left = 100000000;
+		CHECK_EQ(u_in_thread(fn), 0);
+		steps = 100000000 - u_steps_left;
+		for (; (u_now_ns() < until || !n) && !u_bad; n += u_handled) {
+			long at = 1 + (long)(u_random() % (uint64_t)steps);
+
+			u_steps_left = at;
+			if (!CHECK_EQ(u_in_thread(fn), 0))
+				printf("# at instruction %ld of %ld\n", at, steps);
+		}
+		printf("# %ld instructions; %ld handlers\n", steps, n);
+	}
+	u_make_thread_file();
+}
+
+/*
  * A handler that forks, where the child goes on with the snapshot that was interrupted. That one may
  * be of the parent's page, which is mapped here, unlike the module's; no later one may.
  */
@@ -244,5 +322,8 @@ int main(void)
 		u_die("pthread_key_create");
 	test_end(u_now_ns() + ns);
 	test_fork(u_now_ns() + ns);
+	test_clock("a handler that finds a service in place of the module", snap_of_module,
+		   u_now_ns() + ns);
+	test_clock("... and the reverse", snap_of_service, u_now_ns() + ns);
 	return u_done();
 }
