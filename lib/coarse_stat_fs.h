@@ -26,9 +26,10 @@
  * some twenty of them.
  *
  * Signals: a function may be called from a signal handler once the interrupted thread has called
- * it with success before; the first call allocates. A child of vfork() must not call anything here
- * (it gets ESRCH if its parent has before), nor must two tasks that share thread-local storage,
- * which takes a raw clone().
+ * it with success before; the first call allocates. A page that a handler maps after the thread's
+ * destructors of thread-specific data have run stays mapped until the process ends. A child of
+ * vfork() must not call anything here (it gets ESRCH if its parent has before), nor must two tasks
+ * that share thread-local storage, which takes a raw clone().
  */
 #ifndef COARSE_STAT_FS_LIB_H
 #define COARSE_STAT_FS_LIB_H
