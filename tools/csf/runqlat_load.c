@@ -287,6 +287,12 @@ static bool same_tasks(const struct csf_runqlat_options *o)
 	return !o->comm && !o->watch.cgroup;
 }
 
+/* Without groups, tasks do not lead to a run queue and its clock. */
+static bool could_tell(enum csf_from from, const struct csf_walk *walk)
+{
+	return from != CSF_FROM_QUEUE || walk->queue_look_ns || !walk->at;
+}
+
 static void walk_tasks(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 {
 	bool ok = walk_once(r, e);
@@ -295,8 +301,8 @@ static void walk_tasks(struct csf_runqlat *r, struct csf_runqlat_edge *e)
 	if (!ok)
 		perror("csf: cannot walk over all tasks");
 	e->failed |= !ok;
-	e->all = csf_kernel_pids();
-	e->walked = ok && e->all && same_tasks(r->options);
+	e->all = csf_kernel_pids() && could_tell(r->options->from, &e->walk);
+	e->walked = ok && csf_kernel_pids() && same_tasks(r->options);
 }
 
 static void end_look(struct csf_runqlat *r, struct csf_runqlat_edge *e)

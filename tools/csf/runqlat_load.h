@@ -84,7 +84,7 @@ struct csf_runqlat_edge {
 	uint64_t skipped; /* runs of programs that the kernel left out */
 	uint64_t max_ns; /* the longest wait that has ended since the last edge */
 	bool walked; /* over the same tasks as at any other edge, and all of them */
-	bool all; /* tasks that are counted were visited */
+	bool all; /* tasks that wait were found */
 	bool failed; /* the walk, or reading the rows */
 	bool chained; /* a window ended here, and the next one begins at the same moment */
 };
