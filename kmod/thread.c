@@ -586,7 +586,7 @@ int csf_thread_init(void)
 	csf_thread_cache = KMEM_CACHE(csf_thread, SLAB_ACCOUNT);
 	if (!csf_thread_cache)
 		return -ENOMEM;
-	/* Hard: with PREEMPT_RT a thread runs others, and may write to them after irq_work_sync(). */
+	/* Hard: with PREEMPT_RT a thread runs others, and may write to them after irq_work_sync. */
 	for_each_possible_cpu(cpu)
 		per_cpu(csf_graveyards, cpu).work = IRQ_WORK_INIT_HARD(csf_bury);
 	csf_cyc_per_ns = div_u64((u64)tsc_khz << 32, NSEC_PER_MSEC);
