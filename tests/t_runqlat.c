@@ -436,10 +436,8 @@ static void *sleeper(void *arg)
 	for (i = 0; i < number / LEAVERS * 30; i++)
 		t_sleep_ns(T_MS);
 	pthread_barrier_wait(&crowd->ready);
-	while (number >= LEAVERS)
-		pause();
-	while (!crowd->leave)
-		t_sleep_ns(10 * T_MS);
+	while (number >= LEAVERS || !crowd->leave)
+		t_sleep_ns(number < LEAVERS ? 10 * T_MS : T_SEC * 1000);
 	return NULL;
 }
 
