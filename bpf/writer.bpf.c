@@ -504,12 +504,13 @@ static __always_inline void resync(struct csf_thread_page *page, struct csf_ref 
 
 /*
  * The page is made ready first and found by the switch program last, so that the two never write at
- * the same time. A switch in between is missed: then once more.
+ * the same time. A switch in between is missed: then once more. So if there was no memory: what is
+ * asked for without waiting may be refused while somebody else is being served.
  */
 static __always_inline int follow(struct task_struct *p, struct csf_ref *ref, bool fresh)
 {
 	struct csf_thread_page *page = page_of(ref);
-	struct csf_ref *made;
+	struct csf_ref *made = 0;
 	int i;
 
 	if (!page)
@@ -522,16 +523,14 @@ static __always_inline int follow(struct task_struct *p, struct csf_ref *ref, bo
 		else
 			resync(page, ref, p);
 		made = remember(p, ref);
-		if (!made) {
-			__sync_fetch_and_add(&lost[CSF_LOST_STORAGE], 1);
-			return ENOMEM;
-		}
+		if (!made)
+			continue;
 		if (switches == p->nvcsw + p->nivcsw)
 			return 0;
 		forget(made, p->pid, p);
 	}
-	__sync_fetch_and_add(&lost[CSF_LOST_RACE], 1);
-	return EAGAIN;
+	__sync_fetch_and_add(&lost[made ? CSF_LOST_RACE : CSF_LOST_STORAGE], 1);
+	return made ? EAGAIN : ENOMEM;
 }
 
 /* The thread is here already; that it asks again may mean that it found its page behind. */
