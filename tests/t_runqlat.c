@@ -8,7 +8,6 @@
 #include "t_csf.h"
 
 #include <stdatomic.h>
-
 #include <sys/mount.h>
 #include <sys/resource.h>
 
