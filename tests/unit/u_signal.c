@@ -167,24 +167,29 @@ static int snap_of_service(void)
 	return snap_of_two(CSF_CLOCK_MONOTONIC, CSF_CLOCK_TSC);
 }
 
-static void test_clock(const char *name, int (*fn)(void), uint64_t until)
+/* In threads of their own, with a handler at any instruction. */
+static void step_through(int (*fn)(void), uint64_t until)
 {
 	long steps, n = 0;
 
-	u_handler = map_in_handler;
-	TEST(name) {
-		u_steps_left = 100000000;
-		CHECK_EQ(u_in_thread(fn), 0);
-		steps = 100000000 - u_steps_left;
-		for (; (u_now_ns() < until || !n) && !u_bad; n += u_handled) {
-			long at = 1 + (long)(u_random() % (uint64_t)steps);
+	u_steps_left = 100000000;
+	CHECK_EQ(u_in_thread(fn), 0);
+	steps = 100000000 - u_steps_left;
+	for (; (u_now_ns() < until || !n) && !u_bad; n += u_handled) {
+		long at = 1 + (long)(u_random() % (uint64_t)steps);
 
-			u_steps_left = at;
-			if (!CHECK_EQ(u_in_thread(fn), 0))
-				printf("# at instruction %ld of %ld\n", at, steps);
-		}
-		printf("# %ld instructions; %ld handlers\n", steps, n);
+		u_steps_left = at;
+		if (!CHECK_EQ(u_in_thread(fn), 0))
+			printf("# at instruction %ld of %ld: %d\n", at, steps, handler_ret);
 	}
+	printf("# %ld instructions; %ld handlers\n", steps, n);
+}
+
+static void test_clock(const char *name, int (*fn)(void), uint64_t until)
+{
+	u_handler = map_in_handler;
+	TEST(name)
+		step_through(fn, until);
 	u_make_thread_file();
 }
 
@@ -232,23 +237,9 @@ static int forked_snap(void)
 
 static void test_fork(uint64_t until)
 {
-	long steps, n = 0;
-
 	u_handler = fork_in_handler;
-	TEST("a handler that forks at any instruction of a thread's first snapshot") {
-		u_steps_left = 100000000;
-		CHECK_EQ(u_in_thread(forked_snap), 0);
-		steps = 100000000 - u_steps_left;
-		for (; (u_now_ns() < until || !n) && !u_bad; n += u_handled) {
-			long at = 1 + (long)(u_random() % (uint64_t)steps);
-
-			u_steps_left = at;
-			if (!CHECK_EQ(u_in_thread(forked_snap), 0))
-				printf("# at instruction %ld of %ld: child %d\n", at, steps,
-				       handler_ret);
-		}
-		printf("# %ld instructions; %ld handlers\n", steps, n);
-	}
+	TEST("a handler that forks at any instruction of a thread's first snapshot")
+		step_through(forked_snap, until);
 }
 
 /*
